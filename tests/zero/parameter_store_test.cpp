@@ -113,7 +113,7 @@ TEST(ParameterStore, one_update_is_written_back_while_another_is_made) {
   EXPECT_EQ(ledger.current(Category::parameters), 2 * bytes) << "long done";
   of.store.land(4);
   EXPECT_EQ(ledger.current(Category::parameters), bytes);
-  of.store.land_all();
+  of.store.settle();
   EXPECT_EQ(ledger.current(Category::parameters), 0);
   EXPECT_EQ(of.store.traffic(), (StateTraffic{.written = 5 * 4 * kNumel}));
 }

@@ -1,6 +1,7 @@
 // Tiles come back as they were left, whatever their home; the next is read while one is worked on.
 #include "nought/zero/state_store.h"
 
+#include "support/guarded_context.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -73,6 +74,30 @@ TEST_F(Store, begins_with_the_next_tile_before_the_work_on_one_if_it_reads_ahead
   EXPECT_EQ(order(file(true, false)), "b0 b1 w0 b2 w1 w2 ");
   EXPECT_EQ(order(file(true, true)), "b0 b1 w0 b2 w1 w2 ");
   EXPECT_EQ(order({}), "b0 w0 b1 w1 b2 w2 ");
+}
+
+TEST(StateStore, brings_what_the_compute_stream_has_made_and_sends_what_the_work_leaves) {
+  const Context context = test::guarded_context();
+  StateStore store(context, {.tier = {Pool::host}, .sub_group = 8}, "rank 0");
+  const std::vector<StateStore::Use> uses{{store.add({{.numel = 8}})}, {store.add({{.numel = 8}})}};
+  store.open();
+  EXPECT_TRUE(store.by_host());
+  const Tensor from = context.zeros({5}, DType::bf16), to = context.zeros({5}, DType::f32);
+  context.run(Fill{.x = from, .value = 3});
+  store.begin(8);
+  const auto gradients = [&](size_t i) { return store.room(i, StateStore::Room::gradients, {2, 7}, DType::bf16); };
+  store.run(
+      uses, [&](size_t i) { store.down(from, gradients(i), i); },
+      [&](size_t i, const std::vector<Tensor>& rows) {
+        EXPECT_EQ(gradients(i).to_vector<float>(), std::vector<float>(5, 3));
+        std::fill_n(rows[0].data<float>(), 5, 7.0F + static_cast<float>(i));
+        store.up(rows[0].flat(0, 5), to, i);
+      });
+  store.end();
+  EXPECT_EQ(context.to_host<float>(to), std::vector<float>(5, 8));
+  EXPECT_EQ(store.copies().bytes_down(), 20);
+  EXPECT_EQ(store.copies().bytes_up(), 40);
+  EXPECT_EQ(context.memory->ledger().current(Category::workspace, Pool::host), 0);
 }
 
 TEST_F(Store, has_as_many_places_as_its_buffers_allow) {

@@ -76,16 +76,16 @@ void ShardedOptimizer::delay(double lr, double gradient_scale) {
 }
 
 void ShardedOptimizer::hold_rooms(const Walk& walk) {
+  store_->begin(walk.most);
   store_->hold(walk.uses);
-  transfers_->begin(walk.most);
-  if (reads_files_ && beside_ == Beside::backward) transfers_->hold(TileTransfers::Room::gradients, reducer_.dtype());
+  if (reads_files_ && beside_ == Beside::backward) store_->hold(StateStore::Room::gradients, reducer_.dtype());
   bool narrow_states = options_.state_block > 0 || options_.state_dtype != DType::f32, narrow_parameters = false;
   size_t states = 0;
   for (const Tile& tile : walk.tiles) {
     const DType updated = tile.of->keeps_masters ? tile.of->rows[0].dtype : tile.parameter.dtype();
     narrow_parameters |= updated != DType::f32;
     if (by_host_ && updated != tile.parameter.dtype())
-      transfers_->hold(TileTransfers::Room::parameters, tile.parameter.dtype());
+      store_->hold(StateStore::Room::parameters, tile.parameter.dtype());
     for (const TrainedPiece& piece : tile.of->pieces) states = std::max(states, piece.states.size());
   }
   const size_t rooms = (narrow_states ? states : 0) + (narrow_parameters ? 1 : 0);
@@ -98,7 +98,6 @@ void ShardedOptimizer::hold_rooms(const Walk& walk) {
 void ShardedOptimizer::release_rooms() {
   store_->release();
   held_rooms_.clear();
-  transfers_->end();
 }
 
 void ShardedOptimizer::start() {

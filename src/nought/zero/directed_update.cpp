@@ -25,7 +25,7 @@ ShardedOptimizer::Squares ShardedOptimizer::make_squares(const SegmentState& sta
 void ShardedOptimizer::add_squares(const Tile& tile, const TrainedPiece& piece, const Tensor& directions,
                                    const Squares& sums) const {
   if (piece.rank != tile.state.ranks->rank()) return;
-  const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
+  const Tensor direction = local(tile, piece, StateStore::Room::directions, directions);
   const Tensor mine = sums_of(piece, transfers(tile) ? sums.on_host : sums.on_device);
   context_of(mine).run(SumSquares{.x = tile.master(piece), .out = mine.flat(0, 1)});
   context_of(mine).run(SumSquares{.x = direction, .out = mine.flat(1, 2)});
@@ -93,18 +93,18 @@ void ShardedOptimizer::apply(const SegmentState& state, const Tensor& directions
   walk(
       state, {masters, masters},
       [&](const Tile& tile) {
-        TileTransfers* const moved = transfers(tile);
+        StateStore* const moved = transfers(tile);
         if (!moved) return;
         for_directed(tile, [&](const TrainedPiece& piece) {
-          moved->down(tile.state.part(piece, directions),
-                      local(tile, piece, TileTransfers::Room::directions, directions), tile.place);
+          moved->down(tile.state.part(piece, directions), local(tile, piece, StateStore::Room::directions, directions),
+                      tile.place);
         });
       },
       [&](const Tile& tile) {
         for_directed(tile, [&](const TrainedPiece& piece) {
           UpdateSpan span;
           span.parameter = tile.master(piece), span.parameter_copy = parameter_copy(tile, piece);
-          const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
+          const Tensor direction = local(tile, piece, StateStore::Room::directions, directions);
           ApplyDirection op = make(tile, piece);
           in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
             op.parameter = stretch.parameter;

@@ -39,7 +39,7 @@ void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   if (!by_host_) return;
   for (const SegmentState* state : eligible)
     if (!reads_gradients(*state) && !gradients_of(*state).on_host())
-      transfers_->hold(TileTransfers::Room::gradients, reducer_.dtype());
+      store_->hold(StateStore::Room::gradients, reducer_.dtype());
 }
 
 void ShardedOptimizer::update_early() {
@@ -54,7 +54,7 @@ void ShardedOptimizer::update_early() {
     done_ = worker_->submit([this, walk, before, last = done_] {
       last.wait();  // throws what it threw
       if (early_->stopped) return;
-      transfers_->follow(before);
+      if (by_host_) store_->copies().follow(before);
       run(
           *walk, [&](const Tile& tile) { fetch_gradients(tile); }, [&](const Tile& tile) { update_early(tile); });
     });

@@ -14,41 +14,34 @@
 
 namespace nought {
 
-class GradientStore {
+class GradientStore : public OffloadPool {
  public:
   /// owner: the name of this rank in messages about its file.
   GradientStore(const Context& context, DType dtype, const OffloadTier& tier, const std::string& owner);
 
-  /// Makes room for so many elements, of which `counted` count in the norm; returns its number. A file has nothing
-  /// there before the first take(), the host zeros.
-  size_t add(int64_t numel, Interval counted);
+  /// Makes room for so many elements, of which `counted` count in the norm.
+  Slot add(int64_t numel, Interval counted);
   /// All rooms are added.
   void open();
-  bool in_file() const { return pool_.tier().pool == Pool::file; }
+  bool in_file() const { return tier().pool == Pool::file; }
 
   /// Adds what the compute stream has left in `from`, a tensor of the device, to the sum, or makes that the sum. last:
   /// it is then that of the step. The Event is done when it is there. Waits first if others are on their way.
-  Event take(size_t number, const Tensor& from, bool add, bool last);
+  Event take(Slot slot, const Tensor& from, bool add, bool last);
 
   /// The sum on its way back to the device, for what adds to it there.
   struct Arrival {
     Tensor into;
     Event event = {};
   };
-  Arrival bring(size_t number) { return bring(number, {0, rooms_[number].numel}); }
-  Arrival bring(size_t number, Interval elements);
+  Arrival bring(Slot slot) { return bring(slot, {0, rooms_[slot].numel}); }
+  Arrival bring(Slot slot, Interval elements);
   /// The compute stream goes on when it is there.
   Tensor await(const Arrival& arrival);
-  /// The whole sum, where the host computes.
-  Tensor whole(size_t number) const { return pool_.values(number); }
   /// The sum of squares of what counts of the step's sum, f64 [1], where the host computes.
-  Tensor square(size_t number);
+  Tensor square(Slot slot);
   /// A step ends.
   void reset();
-
-  /// For the rest: room for tensors that travel, reads of an update, figures.
-  OffloadPool& pool() { return pool_; }
-  const OffloadPool& pool() const { return pool_; }
 
  private:
   struct Room {
@@ -56,16 +49,15 @@ class GradientStore {
     Interval counted = {};
     bool squared = false;  // the sum of squares is known
   };
-  Tensor square_of(size_t number) const {
-    const auto at = static_cast<int64_t>(number);
+  Tensor square_of(Slot slot) const {
+    const auto at = static_cast<int64_t>(slot);
     return squares_.flat(at, at + 1);
   }
 
   Context context_;
   DType dtype_;
-  std::vector<Room> rooms_;  // by slot of the pool
-  Tensor squares_;           // f64, one for each room
-  OffloadPool pool_;         // the last member: its thread uses the others
+  std::vector<Room> rooms_;  // by slot
+  Tensor squares_;           // f64, one for each slot
 };
 
 }  // namespace nought

@@ -5,12 +5,13 @@
 namespace nought {
 
 ParameterStore::ParameterStore(const Context& context, const ParameterOffload& options, const std::string& owner)
-    : context_(context),
+    : OffloadPool(context,
+                  {.tier = options.tier, .what = "parameters", .category = Category::parameters, .owner = owner}),
+      context_(context),
       options_(options),
-      in_memory_(options.in_memory),
-      pool_(context, {.tier = options.tier, .what = "parameters", .category = Category::parameters, .owner = owner}) {}
+      in_memory_(options.in_memory) {}
 
-std::optional<size_t> ParameterStore::add(int64_t numel, DType dtype, std::vector<Interval> gaps) {
+std::optional<OffloadPool::Slot> ParameterStore::add(int64_t numel, DType dtype, std::vector<Interval> gaps) {
   Pool pool = options_.tier.pool;
   if (pool == Pool::file && numel <= in_memory_) {
     in_memory_ -= numel;
@@ -19,48 +20,48 @@ std::optional<size_t> ParameterStore::add(int64_t numel, DType dtype, std::vecto
   if (pool == Pool::host && context_.memory->device().is_host()) return std::nullopt;
   if (pool == Pool::file) in_files_ += numel;
   rooms_.push_back({.numel = numel, .dtype = dtype, .gaps = std::move(gaps)});
-  return pool_.add(numel, dtype, pool);
+  return OffloadPool::add(numel, dtype, pool);
 }
 
-void ParameterStore::begin_update(size_t number, Pool where, bool reads) {
-  Room& room = rooms_[number];
+void ParameterStore::begin_update(Slot slot, Pool where, bool reads) {
+  Room& room = rooms_[slot];
   if (room.updates++ > 0) return;
-  pool_.settle_brought();
-  pool_.land(number);
+  settle_brought();
+  land(slot);
   const bool on_device = where == Pool::device;
-  if (!on_device && !pool_.in_file(number)) {
-    room.values = pool_.held(number);
+  if (!on_device && !in_file(slot)) {
+    room.values = held(slot);
     return;
   }
-  pool_.settle(UnderWay::kMost - 1);
-  room.values = on_device ? pool_.device_room(room.numel, room.dtype, Category::parameters)
-                          : pool_.host_room(room.numel, room.dtype);
+  settle(UnderWay::kMost - 1);
+  room.values =
+      on_device ? device_room(room.numel, room.dtype, Category::parameters) : host_room(room.numel, room.dtype);
   if (reads) {
-    room.read = pool_.bring(number, {0, room.numel}, room.values);
+    room.read = bring(slot, {0, room.numel}, room.values);
     return;
   }
-  const Context& there = room.values.on_host() ? pool_.host() : context_;
+  const Context& there = room.values.on_host() ? host() : context_;
   for (const Interval& gap : room.gaps) there.zero(room.values.flat(gap.begin, gap.end));
 }
 
-Tensor ParameterStore::updating(size_t number) {
-  const Room& room = rooms_[number];
+Tensor ParameterStore::updating(Slot slot) {
+  const Room& room = rooms_[slot];
   if (room.updates == 0) return {};
   if (room.values.on_host()) {
-    pool_.wait(room.read);
+    wait(room.read);
   } else {
-    pool_.await(room.read);
+    await(room.read);
   }
   return room.values;
 }
 
-void ParameterStore::end_update(size_t number) {
-  Room& room = rooms_[number];
+void ParameterStore::end_update(Slot slot) {
+  Room& room = rooms_[slot];
   require(room.updates > 0, "an update of parameters ends that has not begun");
   if (--room.updates > 0) return;
   const Tensor values = std::exchange(room.values, {});
-  const bool is_home = values.on_host() && !pool_.in_file(number);
-  if (!is_home) pool_.write(number, values);
+  const bool is_home = values.on_host() && !in_file(slot);
+  if (!is_home) write(slot, values);
 }
 
 std::string ParameterStore::note() const {
@@ -68,7 +69,7 @@ std::string ParameterStore::note() const {
   if (in_files_ == 0)
     return fmt::format("no parameters of this rank are in files: offload_param.max_in_cpu = {} holds them all",
                        options_.in_memory);
-  return fmt::format("{} parameters of this rank are in a file in {}", in_files_, pool_.drive());
+  return fmt::format("{} parameters of this rank are in a file in {}", in_files_, drive());
 }
 
 }  // namespace nought

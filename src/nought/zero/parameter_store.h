@@ -13,44 +13,28 @@
 
 namespace nought {
 
-class ParameterStore {
+class ParameterStore : public OffloadPool {
  public:
   /// owner: the name of this rank in messages about its file. The home is the host or a file; the host only where it is
   /// not the device.
   ParameterStore(const Context& context, const ParameterOffload& options, const std::string& owner);
 
-  /// Makes room for so many elements, and returns its number; nothing if they are to stay on the device, since they
+  /// Makes room for so many elements; nothing if they are to stay on the device, since they
   /// stay in memory, and that is the device. The elements are zero, but those in a file must be written before they are
   /// read. gaps: nobody writes these; they are always zero.
-  std::optional<size_t> add(int64_t numel, DType dtype, std::vector<Interval> gaps = {});
-  /// All rooms are added.
-  void open() { pool_.open(); }
-
-  /// See OffloadPool.
-  Tensor device_room(int64_t numel, DType dtype, Category category) const {
-    return pool_.device_room(numel, dtype, category);
-  }
-  Event bring(size_t number, Interval elements, const Tensor& into) { return pool_.bring(number, elements, into); }
-  void await(const Event& brought) { pool_.await(brought); }
-
+  std::optional<Slot> add(int64_t numel, DType dtype, std::vector<Interval> gaps = {});
   /// Begins to write all elements, in a tensor that lies in `where`: Pool::device, or Pool::host where the host has no
   /// access to the device. reads: it starts from the present values, else its contents are undefined. Calls nest: the
   /// first counts.
-  void begin_update(size_t number, Pool where, bool reads);
+  void begin_update(Slot slot, Pool where, bool reads);
   /// That tensor, for work of the compute stream or, on the host, of the calling thread; undefined outside of an
   /// update.
-  Tensor updating(size_t number);
+  Tensor updating(Slot slot);
   /// Starts writing it back. bring() waits for it.
-  void end_update(size_t number);
-  /// Waits until the room's values are written, and frees what that took.
-  void land(size_t number) { pool_.land(number); }
-  void land_all() { pool_.settle(); }
+  void end_update(Slot slot);
 
   /// A line for the user on the file and on what reads and writes it; "" without one.
   std::string note() const;
-  /// So far.
-  StateTraffic traffic() const { return pool_.traffic(); }
-  StateTimes times() const { return pool_.times(); }
 
  private:
   struct Room {
@@ -65,8 +49,7 @@ class ParameterStore {
   Context context_;
   ParameterOffload options_;
   int64_t in_memory_, in_files_ = 0;  // elements that may still stay there; that are there
-  OffloadPool pool_;
-  std::vector<Room> rooms_;  // by slot of the pool
+  std::vector<Room> rooms_;           // by slot
 };
 
 }  // namespace nought

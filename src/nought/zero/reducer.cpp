@@ -44,8 +44,8 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     if (in_file(state)) {
       state.whole.written.assign(unit.parameters().size(), false);
     } else if (state.policy.shard_gradients) {
-      state.shard = state.stored ? store_->pool().held(*state.stored)
-                                 : context_.zeros({partition.shard()}, dtype_, Category::gradients);
+      state.shard =
+          state.stored ? store_->held(*state.stored) : context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
       state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                      std::vector<bool>(unit.parameters().size(), false)};
@@ -212,7 +212,7 @@ void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
   const bool direct = !state.shard_begun && wire_ == dtype_ && !state.stored;
   const int64_t numel = state.partition.shard();
   const Tensor sum = direct         ? state.shard
-                     : state.stored ? store_->pool().device_room(numel, wire_, Category::gradients)
+                     : state.stored ? store_->device_room(numel, wire_, Category::gradients)
                                     : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .landings = {}};
@@ -339,7 +339,7 @@ void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
   while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
-  if (store_) store_->pool().settle();
+  if (store_) store_->settle();
 }
 
 void Reducer::finish_step() {
@@ -375,7 +375,7 @@ void Reducer::settle() {
 
 Tensor Reducer::owned(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
-  if (in_file(state)) return store_->whole(*state.stored);
+  if (in_file(state)) return store_->values(*state.stored);
   if (state.policy.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(state.ranks->rank());
   return state.whole.values.flat(own.begin, own.end);

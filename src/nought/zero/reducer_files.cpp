@@ -21,8 +21,8 @@ Tensor Reducer::early_part(const State& state, Whole& whole, Interval range, boo
 }
 
 Tensor Reducer::take_up(State& state) {
-  store_->pool().settle(UnderWay::kMost - 1);  // one is written while another one is added to
-  if (!state.shard_begun) return store_->pool().device_room(state.partition.padded(), dtype_, Category::gradients);
+  store_->settle(UnderWay::kMost - 1);  // one is written while another one is added to
+  if (!state.shard_begun) return store_->device_room(state.partition.padded(), dtype_, Category::gradients);
   const GradientStore::Arrival arrival = state.coming ? *std::exchange(state.coming, {}) : store_->bring(*state.stored);
   for (size_t next = place_of(state.at); next-- > 0;) {
     State& below = states_[next];
@@ -40,7 +40,7 @@ void Reducer::put_back(State& state, bool last) {
   const Event written = store_->take(*state.stored, values, /*add=*/false, last);
   state.shard_begun = true;
   if (last) state.finished = state.landed = true, state.arrival = written;
-  if (!overlap_) store_->pool().settle();
+  if (!overlap_) store_->settle();
 }
 
 void Reducer::finish_swapped(MicroBatch& of, size_t place) {

@@ -30,17 +30,14 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       reducer_(reducer),
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
-  const bool moves = offload_.tier.pool != Pool::device;
-  GradientStore* const gradients = reducer_.store();
-  store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
-                                        gradients ? gradients->pool().space() : nullptr);
-  by_host_ = moves && !context_.memory->device().is_host();
-  if (by_host_) local_ = host_context(context_);
+  const GradientStore* const gradients = reducer_.store();
   reads_files_ = gradients && gradients->in_file();
   require(!reads_files_ || offload_.gradients() == Pool::file,
           "gradients are in files, but what updates them expects them in memory");
-  transfers_ = std::make_unique<TileTransfers>(context_, by_host_ ? &store_->copies() : nullptr,
-                                               reads_files_ ? &gradients->pool() : nullptr, store_->places());
+  store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
+                                        reads_files_ ? gradients : nullptr);
+  by_host_ = store_->by_host();
+  if (by_host_) local_ = host_context(context_);
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
   for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
     SegmentState& state = states_.emplace_back(make_state(at, dtype, stay));
@@ -49,7 +46,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
     stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
   }
   store_->open();
-  prepare_compression();
+  compressed_ = CompressedUpdate::make(context_, options_, states_, units_, residency_, reducer_);
   if (offload_.delay_after) prepare_delay();
 }
 
@@ -64,15 +61,6 @@ Interval ShardedOptimizer::scope(SegmentIndex at) const {
   const Partition& partition = residency_.partition(at);
   return residency_.policy(at).shard_optimizer ? partition.owned(residency_.ranks(at).rank())
                                                : Interval{0, partition.padded()};
-}
-
-bool ShardedOptimizer::SegmentState::is_directed() const {
-  return std::any_of(rules.begin(), rules.end(),
-                     [](const ParameterRule& rule) { return gives_direction(rule.method); });
-}
-
-bool ShardedOptimizer::SegmentState::keeps_masters() const {
-  return std::all_of(tiles.begin(), tiles.end(), [](const StateTile& tile) { return tile.keeps_masters; });
 }
 
 ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype, int64_t stay) const {
@@ -123,14 +111,14 @@ StateTraffic ShardedOptimizer::traffic() const {
                        .read = files.read,
                        .written = files.written};
   if (const GradientStore* const gradients = reducer_.store()) {
-    const StateTraffic moved = gradients->pool().traffic();
+    const StateTraffic moved = gradients->traffic();
     traffic.down += moved.down, traffic.up += moved.up;
   }
   return traffic;
 }
 
 StateTimes ShardedOptimizer::times() const {
-  return {store_->traffic().seconds, waited_ + (reducer_.store() ? reducer_.store()->pool().times().waited : 0)};
+  return {store_->traffic().seconds, waited_ + (reducer_.store() ? reducer_.store()->times().waited : 0)};
 }
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
@@ -175,56 +163,52 @@ double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>&
   std::vector<Tile>& tiles = walk.tiles;
   const bool alone = beside_ == Beside::nothing, writes = alone && walk.rows.writes != 0;
   const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
-  double waited = 0;  // for gradients
-  waited += store_->run(
+  return store_->run(
       walk.uses,
       [&](size_t i) {
-        transfers_->free_place(tiles[i].place);
         if (writes && is_first(i)) begin_update(tiles[i].state, walk.rows.reads != 0);
         fetch(tiles[i]);
       },
       [&](size_t i, const std::vector<Tensor>& tensors) {
         Tile& tile = tiles[i];
-        waited += transfers_->arrive(tile.place);
         tile.rows = &tensors;
         if (alone) tile.parameter = parameter_of(tile.state);
         work(tile);
         if (alone) tile.parameter = {};
         if (writes && (i + 1 == tiles.size() || is_first(i + 1))) end_update(tile.state);
       });
-  return waited;
 }
 
 void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const Rows& rows,
                             const std::function<void(const Tile&)>& fetch,
                             const std::function<void(const Tile&)>& work) const {
   Walk walk = plan_walk(segments, rows);
-  transfers_->begin(walk.most);
+  store_->begin(walk.most);
   waited_ += run(walk, fetch, work);
-  transfers_->end();
+  store_->end();
 }
 
 void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
   if (reads_gradients(tile.state))
-    return transfers_->read(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin, reducer_.dtype(),
-                            tile.place);
+    return store_->read_gradients(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin,
+                                  reducer_.dtype(), tile.place);
   const Tensor gradients = gradients_of(tile.state);
-  TileTransfers* const moved = transfers(tile);
+  StateStore* const moved = transfers(tile);
   if (!moved || gradients.on_host()) return;
   for (const TrainedPiece& piece : tile.of->pieces)
     moved->down(tile.state.part(piece, gradients),
-                moved->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, gradients.dtype()), tile.place);
+                moved->room(tile.place, StateStore::Room::gradients, piece.in_tile, gradients.dtype()), tile.place);
 }
 
 Tensor ShardedOptimizer::gradient_of(const Tile& tile, const TrainedPiece& piece) const {
   if (reads_gradients(tile.state))
-    return transfers_->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, reducer_.dtype());
-  return local(tile, piece, TileTransfers::Room::gradients, gradients_of(tile.state));
+    return store_->room(tile.place, StateStore::Room::gradients, piece.in_tile, reducer_.dtype());
+  return local(tile, piece, StateStore::Room::gradients, gradients_of(tile.state));
 }
 
-Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, TileTransfers::Room room,
+Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, StateStore::Room room,
                                const Tensor& scoped) const {
-  TileTransfers* const moved = transfers(tile);
+  StateStore* const moved = transfers(tile);
   return moved && !scoped.on_host() ? moved->room(tile.place, room, piece.in_tile, scoped.dtype())
                                     : tile.state.part(piece, scoped);
 }
@@ -237,7 +221,7 @@ void ShardedOptimizer::begin_update(const SegmentState& state, bool reads) const
 }
 
 void ShardedOptimizer::end_update(const SegmentState& state) const {
-  if (by_host_ && residency_.elsewhere(state.at)) transfers_->join();  // some tiles may have been sent up
+  if (by_host_ && residency_.elsewhere(state.at)) store_->copies().join();  // some tiles may have been sent up
   residency_.end_update(state.at);
 }
 
@@ -250,11 +234,11 @@ Tensor ShardedOptimizer::parameter_of(const SegmentState& state) const {
 Tensor ShardedOptimizer::parameter_copy(const Tile& tile, const TrainedPiece& piece) const {
   const bool differs = !transfers(tile) || tile.master(piece).dtype() != tile.parameter.dtype();
   if (!tile.of->keeps_masters || !differs) return {};
-  return local(tile, piece, TileTransfers::Room::parameters, tile.parameter);
+  return local(tile, piece, StateStore::Room::parameters, tile.parameter);
 }
 
 void ShardedOptimizer::send_parameter(const Tile& tile, const TrainedPiece& piece) const {
-  TileTransfers* const moved = transfers(tile);
+  StateStore* const moved = transfers(tile);
   if (!moved) return;
   const Tensor copy = parameter_copy(tile, piece), into = tile.state.part(piece, tile.parameter);
   if (!tile.parameter.on_host()) return moved->up(copy ? copy : tile.master(piece), into, tile.place);
@@ -318,10 +302,22 @@ void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const
   }
 }
 
+std::vector<OwnTensor> ShardedOptimizer::own_tensors() const {
+  if (!compressed_) return {};
+  return compressed_->own_tensors(updates_, [this](const SegmentState& state, const TileWork& work) {
+    walk(
+        state, {.writes = 0}, [](const Tile&) {}, work);
+  });
+}
+
 void ShardedOptimizer::update(double lr, double gradient_scale) {
   const std::vector<size_t> early = finish_early();
   number_ = ++updates_;
-  if (update_compressed(lr, gradient_scale)) return;
+  const auto all = [this](const TileWork& work) {
+    walk(
+        all_states(), {}, [](const Tile&) {}, work);
+  };
+  if (compressed_ && compressed_->update(number_, lr, gradient_scale, all)) return;
   std::vector<const SegmentState*> elementwise;
   for (size_t i = 0; i < states_.size(); ++i)
     if (!states_[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())
@@ -346,11 +342,11 @@ void ShardedOptimizer::update_piece(const Tile& tile, const TrainedPiece& piece,
     in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
     return send_parameter(tile, piece);
   }
-  const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
+  const Tensor direction = local(tile, piece, StateStore::Room::directions, directions);
   in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
     direction_by(method, context, stretch, direction.flat(where.begin, where.end));
   });
-  if (TileTransfers* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
+  if (StateStore* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
 }
 
 void ShardedOptimizer::update_directed(const SegmentState& state, double lr, double gradient_scale) {

@@ -25,18 +25,16 @@
 #include "nought/comm/mesh.h"
 #include "nought/offload/state_traffic.h"
 #include "nought/optim/optimizer.h"
+#include "nought/zero/compressed_update.h"
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
+#include "nought/zero/segment_states.h"
 #include "nought/zero/state.h"
 #include "nought/zero/state_store.h"
 #include "nought/zero/state_tiles.h"
-#include "nought/zero/tile_transfers.h"
 
 namespace nought {
-
-struct CompressedStates;
-struct SignedStep;
 
 /// An update whose gradients are there, and which was not applied yet.
 struct PendingUpdate {
@@ -57,15 +55,13 @@ class ShardedOptimizer {
   void update(double lr, double gradient_scale);
 
   /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send signs instead, or
-  /// nothing (compressed_update.cpp).
-  bool wants_own_gradients() const;
-  /// By Unit, the sum of squares of this rank's own gradients times the number of ranks, f64 [units]: added over the
-  /// ranks, the mean square norm of what each would have as a mean by itself.
-  Tensor own_sums_of_squares();
+  /// nothing (CompressedUpdate).
+  bool wants_own_gradients() const { return compressed_ && compressed_->reads_own_gradients(updates_ + 1); }
+  Tensor own_sums_of_squares() const { return compressed_->own_sums_of_squares(); }
   /// What this rank has for itself: errors of compression, and weights while each rank updates alone.
   std::vector<OwnTensor> own_tensors() const;
   /// True if a run cannot go on without these.
-  bool needs_own_tensors() const;
+  bool needs_own_tensors() const { return compressed_ && compressed_->needs_own_tensors(updates_); }
 
   /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
   /// segment, before that. Nothing unless offload.early is given and states are offloaded.
@@ -150,7 +146,7 @@ class ShardedOptimizer {
   /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const;
   /// That of gradients in files beside the passes, which is a part of it.
-  StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->pool().traffic() : StateTraffic{}; }
+  StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->traffic() : StateTraffic{}; }
   /// How long that took.
   StateTimes times() const;
 
@@ -159,54 +155,8 @@ class ShardedOptimizer {
   /// they stay in the cache.
   static constexpr int64_t kStretch = 65536;
 
-  struct SegmentState {
-    SegmentIndex at;
-    Communicator* ranks = nullptr;             // that share it out
-    bool early = false;                        // it may be updated beside the backward pass
-    bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
-    Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
-    Interval scope;                            // elements of the segment's flat buffer that this rank updates
-    Tensor held, next;                         // over the scope, of an update put off: its gradients, what it writes
-    std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
-    std::vector<ParameterRule> rules;          // theirs
-    std::vector<StateTile> tiles;
-    std::vector<size_t> stored;  // their numbers in the store
-
-    /// The piece's part of a tensor over the scope.
-    Tensor part(const TrainedPiece& piece, const Tensor& scoped) const {
-      return scoped.flat(piece.piece.in_segment.begin - scope.begin, piece.piece.in_segment.end - scope.begin);
-    }
-    bool is_directed() const;
-    /// Whether the parameters are not what is updated.
-    bool keeps_masters() const;
-  };
-  /// One state of a piece that is there: values, or codes and their scales.
-  struct StateValues {
-    StateKind kind;
-    Tensor values, scales;
-  };
-  /// A tile that is being worked on; without rows while it is on its way.
-  struct Tile {
-    const SegmentState& state;
-    const StateTile* of;
-    Tensor parameter;  // over the scope: what the walk writes
-    size_t place = 0;  // in the store and the transfers
-    const std::vector<Tensor>* rows = nullptr;
-
-    /// What is updated: the master, or the parameter.
-    Tensor master(const TrainedPiece& piece) const {
-      if (!of->keeps_masters) return state.part(piece, parameter);
-      return (*rows)[0].flat(piece.in_masters.begin, piece.in_masters.end);
-    }
-    Tensor values(const PieceState& each) const {
-      return (*rows)[each.values].flat(each.in_values.begin, each.in_values.end);
-    }
-    /// Undefined unless the values are codes.
-    Tensor scales(const PieceState& each) const {
-      return each.in_scales.empty() ? Tensor{} : (*rows)[each.scales].flat(each.in_scales.begin, each.in_scales.end);
-    }
-    StateValues at(const PieceState& each) const { return {each.kind, values(each), scales(each)}; }
-  };
+  using SegmentState = SegmentStates;
+  using Tile = TileView;
   using RowSet = StateStore::RowSet;
   struct Rows {
     RowSet reads = StateStore::kAll, writes = StateStore::kAll;
@@ -224,24 +174,6 @@ class ShardedOptimizer {
   void update_early(const Tile& tile) const;
   /// The places of the segments that are updated.
   std::vector<size_t> finish_early();
-  void prepare_compression();
-  /// Makes the update if it is none of gradients that are summed over the ranks.
-  bool update_compressed(double lr, double gradient_scale);
-  void mean_of_signs(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void advance_momentum(const Tile& tile, const TrainedPiece& piece, const Tensor& gradient, double gradient_scale,
-                        const Tensor& into) const;
-  void send_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void send_gradient(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void apply_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void precondition(const Tile& tile, const TrainedPiece& piece, const Tensor& x, const Tensor& y, bool multiply) const;
-  void move(const Tile& tile, const TrainedPiece& piece, const Tensor& direction, double step, double keep) const;
-  void move_apart(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void meet(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  std::vector<double> parameter_squares(const Tile& tile, const std::function<Tensor(const TrainedPiece&)>& of) const;
-  LambDirection lamb_direction(const Tile& tile, const TrainedPiece& piece, const Tensor& gradient,
-                               const Tensor& second, const Tensor& into) const;
-  void lamb_plain(const Tile& tile, const SignedStep& step, const Tensor& values) const;
-  void lamb_by_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
   void prepare_delay();
   void make_room_for_delay();
   void drop_room_for_delay();
@@ -285,12 +217,12 @@ class ShardedOptimizer {
   /// The piece's gradient, where the update is made; after fetch_gradients().
   Tensor gradient_of(const Tile& tile, const TrainedPiece& piece) const;
   /// The piece's part of a tensor over the scope, where the update is made: brought by fetch, or to be sent by send().
-  Tensor local(const Tile& tile, const TrainedPiece& piece, TileTransfers::Room room, const Tensor& scoped) const;
+  Tensor local(const Tile& tile, const TrainedPiece& piece, StateStore::Room room, const Tensor& scoped) const;
   /// Where the update writes parameters beside masters; undefined if it does not.
   Tensor parameter_copy(const Tile& tile, const TrainedPiece& piece) const;
   void send_parameter(const Tile& tile, const TrainedPiece& piece) const;
   /// What crosses for the tile; null if its update is made where gradients and parameters are.
-  TileTransfers* transfers(const Tile& tile) const { return by_host_ && !tile.of->stays ? transfers_.get() : nullptr; }
+  StateStore* transfers(const Tile& tile) const { return by_host_ && !tile.of->stays ? store_.get() : nullptr; }
   /// What the update of values computes with that are on the host, or on the device.
   const Context& context_of(const Tensor& values) const {
     if (beside_ != Beside::nothing) return worker_context_;
@@ -343,7 +275,6 @@ class ShardedOptimizer {
   Reducer& reducer_;
   Residency& residency_;
   std::unique_ptr<StateStore> store_;
-  std::unique_ptr<TileTransfers> transfers_;
   bool by_host_ = false;              // updates of a device are made by the host
   bool reads_files_ = false;          // the reducer keeps gradients in a file
   std::vector<SegmentState> states_;  // one for each trained segment
@@ -363,7 +294,7 @@ class ShardedOptimizer {
     bool changed = false;  // the worker's: parameters or states
   };
   std::unique_ptr<Early> early_;
-  std::shared_ptr<CompressedStates> compressed_;  // null unless the optimizer sends signs
+  std::unique_ptr<CompressedUpdate> compressed_;  // null unless the optimizer sends signs
   std::optional<PendingUpdate> pending_;
   Event arrived_;  // the gradients that were set aside are there
   Event done_;     // what the worker was given last

@@ -10,14 +10,16 @@
 namespace nought {
 
 StateStore::StateStore(const Context& context, const OffloadOptions& options, const std::string& owner,
-                       std::shared_ptr<SwapSpace> space)
+                       const OffloadPool* gradients)
     : context_(context),
       options_(options),
+      gradients_(gradients),
       pool_(context, {.tier = options.tier,
                       .what = "optimizer states",
                       .category = Category::optimizer,
                       .owner = owner,
-                      .space = std::move(space)}) {}
+                      .space = gradients ? gradients->space() : nullptr}),
+      places_(places()) {}
 
 size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
   Slots& added = tiles_.emplace_back();
@@ -26,9 +28,19 @@ size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
   return tiles_.size() - 1;
 }
 
-std::vector<StateStore::Place> StateStore::make_places(std::span<const Use> uses) const {
-  std::vector<Place> places(std::min(this->places(), std::max<size_t>(uses.size(), 1)));
-  if (!in_file()) return places;
+void StateStore::begin(int64_t most) {
+  most_ = most;
+  if (by_host()) copies().follow(context_.stream->record());
+}
+
+void StateStore::end() {
+  if (!held_)
+    for (Place& place : places_) place.rooms = {}, place.states = {};  // what is on its way keeps its own
+  if (by_host()) copies().join();
+}
+
+void StateStore::make_states(std::span<const Use> uses) {
+  if (!in_file()) return;
   int64_t most = 0;
   for (const Use& use : uses) {
     int64_t bytes = 0;
@@ -36,9 +48,8 @@ std::vector<StateStore::Place> StateStore::make_places(std::span<const Use> uses
       if (pool_.in_file(slot)) bytes += round_up(pool_.bytes(slot), kDirectUnit);
     most = std::max(most, bytes);
   }
-  for (Place& place : places)
-    place.room = aligned(*context_.memory, {most}, DType::u8, Category::workspace, context_.memory->host_pool());
-  return places;
+  for (size_t i = 0; i < std::min(places_.size(), std::max<size_t>(uses.size(), 1)); ++i)
+    places_[i].states = aligned(*context_.memory, {most}, DType::u8, Category::workspace, context_.memory->host_pool());
 }
 
 std::vector<Tensor> StateStore::rows_in(const Place& place, const Slots& slots) const {
@@ -49,7 +60,7 @@ std::vector<Tensor> StateStore::rows_in(const Place& place, const Slots& slots) 
       rows.push_back(pool_.values(slot));
       continue;
     }
-    rows.push_back(place.room.flat(begin, begin + pool_.bytes(slot)).reinterpret(pool_.dtype(slot)));
+    rows.push_back(place.states.flat(begin, begin + pool_.bytes(slot)).reinterpret(pool_.dtype(slot)));
     begin += round_up(pool_.bytes(slot), kDirectUnit);
   }
   return rows;
@@ -65,24 +76,24 @@ std::vector<OffloadPool::Part> StateStore::parts(const Slots& slots, RowSet chos
 
 double StateStore::run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
                        const std::function<void(size_t, const std::vector<Tensor>&)>& work) {
-  std::vector<Place> own;
-  if (held_.empty()) own = make_places(uses);
-  std::vector<Place>& places = held_.empty() ? own : held_;
-  const bool ahead = places.size() > 1 && (!in_file() || options_.reads_ahead);
+  if (!held_) make_states(uses);
+  const size_t count = std::min(places_.size(), std::max<size_t>(uses.size(), 1));
+  const bool ahead = count > 1 && (!in_file() || options_.reads_ahead);
   double waited = 0;
   const auto await = [&waited](const Event& event) { waited += seconds_of([&] { event.wait(); }); };
   const auto start = [&](size_t i) {
-    Place& place = places[i % places.size()];
+    Place& place = places_[i % count];
     await(place.written);  // what was there before
+    await(place.sent);
     begin(i);
     const Slots& slots = tiles_[uses[i].tile];
-    if (in_file()) place.read = pool_.read(parts(slots, uses[i].reads, rows_in(place, slots)));
+    if (in_file()) place.coming.push_back(pool_.read(parts(slots, uses[i].reads, rows_in(place, slots))));
   };
   for (size_t i = 0; i < uses.size(); ++i) {
     if (i == 0 || !ahead) start(i);
     if (ahead && i + 1 < uses.size()) start(i + 1);
-    Place& place = places[i % places.size()];
-    await(place.read);
+    Place& place = places_[i % count];
+    for (const Event& event : std::exchange(place.coming, {})) await(event);
     const Slots& slots = tiles_[uses[i].tile];
     const std::vector<Tensor> rows = rows_in(place, slots);
     work(i, rows);
@@ -90,8 +101,36 @@ double StateStore::run(std::span<const Use> uses, const std::function<void(size_
     place.written = pool_.write(parts(slots, uses[i].writes, rows));
     if (!options_.writes_behind) await(place.written);
   }
-  for (const Place& place : places) await(place.written);
+  for (Place& place : places_) {
+    await(std::exchange(place.written, {}));
+    if (!held_) place.states = {};
+  }
   return waited;
+}
+
+Tensor StateStore::room(size_t place, Room room, Interval elements, DType dtype) {
+  Tensor& whole = places_[place].rooms[static_cast<size_t>(room)];
+  if (!whole || whole.dtype() != dtype)
+    whole = gradients_ && room == Room::gradients
+                ? gradients_->host_room(most_, dtype, Category::workspace)
+                : Tensor::empty(*context_.memory, {most_}, dtype, Category::workspace, context_.memory->host_pool());
+  return whole.flat(elements.begin, elements.end);
+}
+
+void StateStore::read_gradients(OffloadPool::Slot slot, std::span<const TrainedPiece> pieces, int64_t first,
+                                DType dtype, size_t place) {
+  // Pieces follow one another in the tile, and most of them in the file: one read takes these.
+  std::vector<OffloadPool::Part> parts;
+  int64_t begin = 0;
+  for (const TrainedPiece& piece : pieces) {
+    const int64_t here = piece.piece.in_segment.begin - first;
+    if (parts.empty() || parts.back().first + parts.back().tensor.numel() != here) {
+      parts.push_back({slot, here, {}});
+      begin = piece.in_tile.begin;
+    }
+    parts.back().tensor = room(place, Room::gradients, {begin, piece.in_tile.end}, dtype);
+  }
+  places_[place].coming.push_back(gradients_->read(parts));
 }
 
 }  // namespace nought

@@ -1,11 +1,12 @@
 // StateStore: where the tiles of masters and optimizer states are between updates: in memory, or in a file of this rank
-// from which they are read and to which they are written while others are updated.
+// from which they are read and to which they are written while others are updated. And what an update has on the host
+// of the tiles under way beside them: gradients that come down from the device or from a file, parameters that go up.
 //
-// It knows rows of values, and neither parameters nor optimizers.
+// It knows tiles, and neither parameters nor optimizers.
 #pragma once
 
+#include <array>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,15 +19,17 @@ namespace nought {
 
 class StateStore {
  public:
-  /// owner: the name of this rank in messages about its file. space: given if this rank has other files in the folder.
+  /// owner: the name of this rank in messages about its file. gradients: those that are in files of this rank, or null.
   StateStore(const Context& context, const OffloadOptions& options, const std::string& owner,
-             std::shared_ptr<SwapSpace> space = nullptr);
+             const OffloadPool* gradients = nullptr);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
   /// are read. stays: it is on the device, whatever the home of the others.
   size_t add(const std::vector<StateRow>& rows, bool stays = false);
   /// All tiles are added.
   void open() { pool_.open(); }
+  /// True if updates of a device are made by the host.
+  bool by_host() const { return options_.tier.pool != Pool::device && !context_.memory->device().is_host(); }
 
   /// Rows by bits: 1 << row.
   using RowSet = uint64_t;
@@ -35,16 +38,42 @@ class StateStore {
     size_t tile = 0;
     RowSet reads = kAll, writes = kAll;  // of the file
   };
+  /// Begins a walk over tiles of at most so many elements: what the compute stream was given before comes first.
+  void begin(int64_t most);
   /// For each use in turn, i from 0 on: begin(i), then work(i, the tile's rows). begin(i + 1) may come before work(i).
-  /// Place i % places() is free when begin(i) is called, and is used by i until work(i + places()) begins. Returns the
-  /// seconds in which it waited for the file.
+  /// Place i % places() is free when begin(i) is called, and is used by i until work(i + places()) begins; what
+  /// begin(i) brings there has come when work(i) is called. Returns the seconds in which it waited.
   double run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
              const std::function<void(size_t, const std::vector<Tensor>&)>& work);
-  /// Takes the room that run() needs for such uses, and keeps it until release().
-  void hold(std::span<const Use> uses) { held_ = make_places(uses); }
-  void release() { held_.clear(); }
+  /// The compute stream goes on when all that was sent up is there.
+  void end();
   /// How many uses are under way at once.
   size_t places() const { return static_cast<size_t>(options_.tiles()); }
+
+  /// What the host has of a tile beside its masters and states; parameters in the dtype of the device.
+  enum class Room : uint8_t { gradients, parameters, directions };
+  /// Elements of the place's room on the host.
+  Tensor room(size_t place, Room room, Interval elements, DType dtype);
+  /// Starts bringing a tensor of the device to one of the host, for the tile at a place.
+  void down(const Tensor& from, const Tensor& to, size_t place) {
+    places_[place].coming.push_back(copies().down(from, to));
+  }
+  /// Starts reading the gradients of a tile's pieces into the place's room; `first` is the element of the segment that
+  /// is the first in the file's slot.
+  void read_gradients(OffloadPool::Slot slot, std::span<const TrainedPiece> pieces, int64_t first, DType dtype,
+                      size_t place);
+  /// Starts sending a tensor of the host, which stays as it is while the place is in use.
+  void up(const Tensor& from, const Tensor& to, size_t place) { places_[place].sent = copies().up(from, to); }
+  /// Between the device and the host.
+  DeviceCopies& copies() { return pool_.copies(); }
+
+  /// Take the room that run() needs for such uses, and a room of each place, and keep them until release().
+  void hold(std::span<const Use> uses) { make_states(uses), held_ = true; }
+  void hold(Room room, DType dtype) {
+    for (size_t place = 0; place < places_.size(); ++place) this->room(place, room, {}, dtype);
+  }
+
+  void release() { held_ = false, end(); }
 
   /// Elements of one row of a tile: a view, or what was read from the file.
   Tensor read(size_t tile, size_t row, Interval elements) const { return pool_.values(tiles_[tile][row], elements); }
@@ -52,27 +81,30 @@ class StateStore {
   std::string note() const { return in_file() ? "optimizer states are in files in " + pool_.drive() : ""; }
   /// What went from and to all files of this rank's folder so far.
   SwapTraffic traffic() const { return pool_.space() ? pool_.space()->traffic() : SwapTraffic{}; }
-  /// For what crosses between the device and the host in an update.
-  DeviceCopies& copies() { return pool_.copies(); }
 
  private:
   using Slots = std::vector<OffloadPool::Slot>;  // by row
-  /// Room for one tile that comes from the file.
+  /// Of one tile under way.
   struct Place {
-    Tensor room;
-    Event read, written;
+    Tensor states;  // its rows, if they come from the file
+    std::array<Tensor, 3> rooms;
+    std::vector<Event> coming;
+    Event sent, written;
   };
-  std::vector<Place> make_places(std::span<const Use> uses) const;
-  /// A tile's rows at a place: the place's room, or where they stay.
+  void make_states(std::span<const Use> uses);
+  /// A tile's rows at a place: where the place has them, or where they stay.
   std::vector<Tensor> rows_in(const Place& place, const Slots& slots) const;
   std::vector<OffloadPool::Part> parts(const Slots& slots, RowSet chosen, const std::vector<Tensor>& rows) const;
   bool in_file() const { return options_.tier.pool == Pool::file; }
 
   Context context_;
   OffloadOptions options_;
+  const OffloadPool* gradients_;
   OffloadPool pool_;
   std::vector<Slots> tiles_;
-  std::vector<Place> held_;
+  std::vector<Place> places_;
+  int64_t most_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace nought

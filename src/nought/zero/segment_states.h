@@ -1,0 +1,74 @@
+// SegmentStates: what a rank keeps of a segment's masters and optimizer states, in tiles. TileView: one of the tiles,
+// as an update rule sees it.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "nought/comm/communicator.h"
+#include "nought/zero/state_tiles.h"
+
+namespace nought {
+
+struct SegmentStates {
+  SegmentIndex at;
+  Communicator* ranks = nullptr;             // that share it out
+  bool early = false;                        // it may be updated beside the backward pass
+  bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
+  Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
+  Interval scope;                            // elements of the segment's flat buffer that this rank updates
+  Tensor held, next;                         // over the scope, of an update put off: its gradients, what it writes
+  std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
+  std::vector<ParameterRule> rules;          // theirs
+  std::vector<StateTile> tiles;
+  std::vector<size_t> stored;  // their numbers in the store
+
+  /// The piece's part of a tensor over the scope.
+  Tensor part(const TrainedPiece& piece, const Tensor& scoped) const {
+    return scoped.flat(piece.piece.in_segment.begin - scope.begin, piece.piece.in_segment.end - scope.begin);
+  }
+  bool is_directed() const {
+    return std::any_of(rules.begin(), rules.end(),
+                       [](const ParameterRule& rule) { return gives_direction(rule.method); });
+  }
+  /// Whether the parameters are not what is updated.
+  bool keeps_masters() const {
+    return std::all_of(tiles.begin(), tiles.end(), [](const StateTile& tile) { return tile.keeps_masters; });
+  }
+};
+
+/// One state of a piece that is there: values, or codes and their scales.
+struct StateValues {
+  StateKind kind;
+  Tensor values, scales;
+};
+
+/// A tile that is being worked on; without rows while it is on its way.
+struct TileView {
+  const SegmentStates& state;
+  const StateTile* of;
+  Tensor parameter;  // over the scope: what the walk writes
+  size_t place = 0;  // among the tiles under way
+  const std::vector<Tensor>* rows = nullptr;
+
+  /// What is updated: the master, or the parameter.
+  Tensor master(const TrainedPiece& piece) const {
+    if (!of->keeps_masters) return state.part(piece, parameter);
+    return (*rows)[0].flat(piece.in_masters.begin, piece.in_masters.end);
+  }
+  Tensor values(const PieceState& each) const {
+    return (*rows)[each.values].flat(each.in_values.begin, each.in_values.end);
+  }
+  /// Undefined unless the values are codes.
+  Tensor scales(const PieceState& each) const {
+    return each.in_scales.empty() ? Tensor{} : (*rows)[each.scales].flat(each.in_scales.begin, each.in_scales.end);
+  }
+  StateValues at(const PieceState& each) const { return {each.kind, values(each), scales(each)}; }
+};
+
+/// Calls work(tile) for each tile of some segments, when it is there.
+using TileWork = std::function<void(const TileView&)>;
+using WalkTiles = std::function<void(const TileWork& work)>;
+
+}  // namespace nought
