@@ -14,27 +14,27 @@
 namespace nought {
 
 void ShardedOptimizer::prepare_delay() {
-  for (const SegmentState& state : states_)
+  for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.is_directed(),
                          "an update of Lamb or Muon cannot be put off: it needs norms or matrices of whole parameters, "
                          "for which ranks talk to each other; use another optimizer, or switch "
                          "training.delayed_update off");
-  require<ConfigError>(!by_host_ || offload_.ratio == 1,
+  require<ConfigError>(!table_.by_host() || table_.offload().ratio == 1,
                        "an update of states of which a part stays on the device (ratio {}) cannot be put off: set "
                        "offload_optimizer.ratio to 1, or switch training.delayed_update off",
-                       offload_.ratio);
+                       table_.offload().ratio);
   make_room_for_delay();
 }
 
 void ShardedOptimizer::make_worker() {
   if (worker_) return;
-  const bool on_device = !by_host_ && !context_.memory->device().is_host();
+  const bool on_device = !table_.by_host() && !context_.memory->device().is_host();
   worker_context_ = host_context(context_);
   if (on_device) worker_context_ = {context_.memory, context_.kernels, context_.memory->device().make_stream("update")};
   const bool is_thread = !on_device && !context_.memory->is_virtual();
   worker_ = std::make_unique<Stream>(is_thread ? Stream::Kind::worker : Stream::Kind::run_inline, "update");
   // The cores of a device that is the host are at work; beside another one they are free.
-  if (is_thread && !by_host_) worker_->submit(use_one_openmp_thread);
+  if (is_thread && !table_.by_host()) worker_->submit(use_one_openmp_thread);
 }
 
 void ShardedOptimizer::wait_beside() {
@@ -44,76 +44,50 @@ void ShardedOptimizer::wait_beside() {
 
 void ShardedOptimizer::make_room_for_delay() {
   make_worker();
-  for (SegmentState& state : states_) {
+  for (SegmentStates& state : table_.segments()) {
     if (state.held) continue;
     const DType dtype = reducer_.dtype();
     const Shape shape{state.scope.size()};
-    state.held = by_host_ ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
-                          : context_.zeros(shape, dtype, Category::gradients);
+    state.held = table_.by_host() ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
+                                  : context_.zeros(shape, dtype, Category::gradients);
     state.next = context_.zeros(shape, residency_.dtype(state.at), Category::parameters);
   }
 }
 
 void ShardedOptimizer::drop_room_for_delay() {
-  for (SegmentState& state : states_) state.held = state.next = {};
+  for (SegmentStates& state : table_.segments()) state.held = state.next = {};
 }
 
 void ShardedOptimizer::delay(double lr, double gradient_scale) {
   require(!pending_, "an update is put off while another one is pending");
-  for (const SegmentState& state : states_) {
+  for (const SegmentStates& state : table_.segments()) {
     const Tensor gradients = reducer_.reduced(state.at);
-    if (by_host_ && gradients.on_host()) {
-      local_.copy(gradients, state.held);
-    } else if (by_host_) {
-      arrived_ = store_->copies().down(gradients, state.held, {context_.stream->record()});
+    if (table_.by_host() && gradients.on_host()) {
+      table_.context_of(gradients).copy(gradients, state.held);
+    } else if (table_.by_host()) {
+      arrived_ = table_.store().copies().down(gradients, state.held, {context_.stream->record()});
     } else {
       context_.copy(gradients, state.held);
     }
   }
-  if (by_host_) reducer_.keep_until(arrived_);
+  if (table_.by_host()) reducer_.keep_until(arrived_);
   pending_ = {lr, gradient_scale};
   ++updates_;
 }
 
-void ShardedOptimizer::hold_rooms(const Walk& walk) {
-  store_->begin(walk.most);
-  store_->hold(walk.uses);
-  if (reads_files_ && beside_ == Beside::backward) store_->hold(StateStore::Room::gradients, reducer_.dtype());
-  bool narrow_states = options_.state_block > 0 || options_.state_dtype != DType::f32, narrow_parameters = false;
-  size_t states = 0;
-  for (const Tile& tile : walk.tiles) {
-    const DType updated = tile.of->keeps_masters ? tile.of->rows[0].dtype : tile.parameter.dtype();
-    narrow_parameters |= updated != DType::f32;
-    if (by_host_ && updated != tile.parameter.dtype())
-      store_->hold(StateStore::Room::parameters, tile.parameter.dtype());
-    for (const TrainedPiece& piece : tile.of->pieces) states = std::max(states, piece.states.size());
-  }
-  const size_t rooms = (narrow_states ? states : 0) + (narrow_parameters ? 1 : 0);
-  const int64_t stretch = std::min(round_up(kStretch, std::max<int64_t>(options_.state_block, 1)), walk.most);
-  for (size_t i = 0; i < rooms; ++i)
-    held_rooms_.push_back(Tensor::empty(*context_.memory, {stretch}, DType::f32, Category::workspace,
-                                        by_host_ ? Pool::host : Pool::device));
-}
-
-void ShardedOptimizer::release_rooms() {
-  store_->release();
-  held_rooms_.clear();
-}
-
 void ShardedOptimizer::start() {
-  if (!pending_ || beside_ == Beside::step) return;
-  beside_ = Beside::step;
-  number_ = updates_;
-  const auto walk = std::make_shared<Walk>(plan_walk(all_states(), {}));
-  hold_rooms(*walk);
-  for (const SegmentState& state : states_)
+  if (!pending_ || table_.beside() == StateTable::Beside::step) return;
+  table_.set_number(updates_);
+  const auto walk =
+      std::make_shared<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
+  for (const SegmentStates& state : table_.segments())
     if (!state.keeps_masters()) context_.copy(residency_.read(state.at, state.scope), state.next);
   worker_context_.stream->wait(context_.stream->record());
   done_ = worker_->submit([this, walk] {
     arrived_.wait();
-    run(
-        *walk, [](const Tile&) {},
-        [&](const Tile& tile) {
+    table_.run(
+        *walk, [](const TileView&) {},
+        [&](const TileView& tile) {
           for (const TrainedPiece& piece : tile.of->pieces)
             update_piece(tile, piece, pending_->lr, pending_->gradient_scale, {});
         });
@@ -124,25 +98,24 @@ bool ShardedOptimizer::land() {
   if (!pending_) return false;
   start();
   wait_beside();
-  release_rooms();
-  beside_ = Beside::nothing;
-  for (const SegmentState& state : states_) {
+  table_.end_beside();
+  for (const SegmentStates& state : table_.segments()) {
     residency_.begin_update(state.at, Pool::device, /*reads=*/false);
-    context_.copy(state.next, parameter_of(state));
+    context_.copy(state.next, table_.parameter_of(state));
     residency_.end_update(state.at);
   }
   pending_.reset();
-  if (!offload_.delay_after) drop_room_for_delay();
+  if (!table_.offload().delay_after) drop_room_for_delay();
   return true;
 }
 
 void ShardedOptimizer::load_pending(const StateSource& source, const PendingUpdate& pending) {
   require(!pending_ && updates_ > 0, "a pending update is loaded where none can be");
   make_room_for_delay();
-  for (const SegmentState& state : states_)
+  for (const SegmentStates& state : table_.segments())
     for (const StateTile& tile : state.tiles)
       for (const TrainedPiece& piece : tile.pieces)
-        fill(context_of(state.held), source, StateKind::gradient, *piece.parameter,
+        fill(table_.context_of(state.held), source, StateKind::gradient, *piece.parameter,
              global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.held));
   arrived_ = {};
   pending_ = pending;

@@ -11,7 +11,7 @@ namespace nought {
 
 /// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
 /// Parameters with another home than the device are brought and written by the rank's own thread.
-bool ShardedOptimizer::may_be_early(const SegmentState& state) const {
+bool ShardedOptimizer::may_be_early(const SegmentStates& state) const {
   const Unit& unit = *units_[state.at.unit];
   const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
     return std::find(other->borrowed().begin(), other->borrowed().end(), &unit) != other->borrowed().end();
@@ -21,51 +21,50 @@ bool ShardedOptimizer::may_be_early(const SegmentState& state) const {
 
 void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   abandon_early();
-  const bool pays = (offload_.tier.pool == Pool::file || by_host_) && (!by_host_ || offload_.ratio == 1);
-  if (!offload_.early || !pays || delays() || pending_) return;
-  std::vector<const SegmentState*> eligible;
-  for (const SegmentState& state : states_)
+  const OffloadOptions& offload = table_.offload();
+  const bool by_host = table_.by_host(),
+             pays = (offload.tier.pool == Pool::file || by_host) && (!by_host || offload.ratio == 1);
+  if (!offload.early || !pays || delays() || pending_) return;
+  std::vector<const SegmentStates*> eligible;
+  for (const SegmentStates& state : table_.segments())
     if (state.early) eligible.push_back(&state);
   if (eligible.empty()) return;
   make_worker();
   early_ = std::make_unique<Early>();
   early_->lr = lr, early_->gradient_scale = gradient_scale;
-  early_->begun.assign(states_.size(), true);
-  for (const SegmentState* state : eligible) early_->begun[static_cast<size_t>(state - states_.data())] = false;
+  early_->begun.assign(table_.segments().size(), true);
+  for (const SegmentStates* state : eligible)
+    early_->begun[static_cast<size_t>(state - table_.segments().data())] = false;
   early_->square = Tensor::empty(*context_.memory, {1}, DType::f64, Category::workspace, context_.memory->host_pool());
-  number_ = updates_ + 1;
-  beside_ = Beside::backward;
-  hold_rooms(plan_walk(eligible, {}));
-  if (!by_host_) return;
-  for (const SegmentState* state : eligible)
-    if (!reads_gradients(*state) && !gradients_of(*state).on_host())
-      store_->hold(StateStore::Room::gradients, reducer_.dtype());
+  table_.set_number(updates_ + 1);
+  table_.begin_beside(StateTable::Beside::backward, worker_context_, eligible);
 }
 
 void ShardedOptimizer::update_early() {
   if (!early_) return;
-  for (size_t i = states_.size(); i-- > 0;) {
-    if (early_->begun[i] || !reducer_.is_final(states_[i].at)) continue;
+  for (size_t i = table_.segments().size(); i-- > 0;) {
+    if (early_->begun[i] || !reducer_.is_final(table_.segments()[i].at)) continue;
     early_->begun[i] = true;
     early_->updated.push_back(i);
-    const SegmentState* const state = &states_[i];
-    const auto walk = std::make_shared<Walk>(plan_walk(std::span(&state, 1), {}));
+    const SegmentStates* const state = &table_.segments()[i];
+    const auto walk = std::make_shared<StateTable::Walk>(table_.plan_walk(std::span(&state, 1), {}));
     const Event before = context_.stream->record();
     done_ = worker_->submit([this, walk, before, last = done_] {
       last.wait();  // throws what it threw
       if (early_->stopped) return;
-      if (by_host_) store_->copies().follow(before);
-      run(
-          *walk, [&](const Tile& tile) { fetch_gradients(tile); }, [&](const Tile& tile) { update_early(tile); });
+      if (table_.by_host()) table_.store().copies().follow(before);
+      table_.run(
+          *walk, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+          [&](const TileView& tile) { update_early(tile); });
     });
   }
 }
 
 /// Nothing behind a gradient that is not finite is updated, so that what is looked for is found in what made it.
-void ShardedOptimizer::update_early(const Tile& tile) const {
+void ShardedOptimizer::update_early(const TileView& tile) const {
   for (const TrainedPiece& piece : tile.of->pieces) {
     if (early_->stopped) return;
-    worker_context_.run(SumSquares{.x = gradient_of(tile, piece), .out = early_->square});
+    worker_context_.run(SumSquares{.x = table_.gradient_of(tile, piece), .out = early_->square});
     if (!std::isfinite(*early_->square.data<double>())) {
       early_->stopped = true;
       return;
@@ -78,8 +77,7 @@ void ShardedOptimizer::update_early(const Tile& tile) const {
 std::vector<size_t> ShardedOptimizer::finish_early() {
   if (!early_) return {};
   wait_beside();
-  release_rooms();
-  beside_ = Beside::nothing;
+  table_.end_beside();
   require(!early_->stopped, "an update was begun beside the backward pass from a gradient that is not finite");
   return std::exchange(early_, {})->updated;
 }
@@ -87,8 +85,7 @@ std::vector<size_t> ShardedOptimizer::finish_early() {
 bool ShardedOptimizer::abandon_early() {
   if (!early_) return false;
   wait_beside();
-  release_rooms();
-  beside_ = Beside::nothing;
+  table_.end_beside();
   return std::exchange(early_, {})->changed;
 }
 

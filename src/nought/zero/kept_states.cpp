@@ -1,14 +1,15 @@
-// What ShardedOptimizer keeps, between the form in which it is kept and f32: rounding, codes, loading, checkpoints.
+// What StateTable keeps, between the form in which it is kept and f32: rounding, codes, loading, checkpoints, masters
+// that others read and change.
 #include <algorithm>
 
 #include "nought/tensor/random.h"
 #include "nought/zero/placement.h"
-#include "nought/zero/sharded_optimizer.h"
+#include "nought/zero/state_table.h"
 
 namespace nought {
 
-void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
-                              const Tensor& into) const {
+void StateTable::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
+                        const Tensor& into) const {
   const Context& context = context_of(x);
   if (!options_.stochastic_rounding) return context.run(Cast{.x = x, .y = into});
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
@@ -24,8 +25,7 @@ void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interva
   }
 }
 
-void ShardedOptimizer::encode(const TrainedPiece& piece, const StateValues& state, Interval stretch,
-                              const Tensor& x) const {
+void StateTable::encode(const TrainedPiece& piece, const StateValues& state, Interval stretch, const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
   if (values.dtype() == DType::f32) return context_of(x).copy(x, values);
   if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
@@ -37,7 +37,7 @@ void ShardedOptimizer::encode(const TrainedPiece& piece, const StateValues& stat
                               .is_signed = !is_square(state.kind)});
 }
 
-void ShardedOptimizer::decode(const StateValues& state, Interval stretch, const Tensor& x) const {
+void StateTable::decode(const StateValues& state, Interval stretch, const Tensor& x) const {
   if (!state.scales) return context_of(x).run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
   const int64_t block = options_.state_block;
   context_of(x).run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
@@ -47,21 +47,19 @@ void ShardedOptimizer::decode(const StateValues& state, Interval stretch, const 
                                 .is_signed = !is_square(state.kind)});
 }
 
-void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
-  updates_ = number_ = updates;
-  pending_.reset();
-  for (const SegmentState& state : states_) {
+void StateTable::load(const StateSource& source) {
+  for (const SegmentStates& state : states_) {
     begin_update(state, /*reads=*/false);  // what is all padding is written too
     walk(
-        state, {.reads = 0}, [](const Tile&) {},
-        [&](const Tile& tile) {
+        state, {.reads = 0}, [](const TileView&) {},
+        [&](const TileView& tile) {
           for (const TrainedPiece& piece : tile.of->pieces) load(source, tile, piece);
         });
     residency_.end_update(state.at);
   }
 }
 
-void ShardedOptimizer::load(const StateSource& source, const Tile& tile, const TrainedPiece& piece) const {
+void StateTable::load(const StateSource& source, const TileView& tile, const TrainedPiece& piece) const {
   const Tensor master = tile.master(piece);
   fill(context_of(master), source, StateKind::master, *piece.parameter,
        global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), master);
@@ -71,7 +69,7 @@ void ShardedOptimizer::load(const StateSource& source, const Tile& tile, const T
   send_parameter(tile, piece);
 }
 
-void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const StateValues& state) const {
+void StateTable::load(const StateSource& source, const TrainedPiece& piece, const StateValues& state) const {
   const Parameter& parameter = *piece.parameter;
   const Interval whole = piece.piece.in_parameter;
   if (!state.scales)
@@ -87,7 +85,7 @@ void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece
   }
 }
 
-std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
+std::vector<StateTable::OwnedState> StateTable::owned(bool gradients) const {
   std::vector<OwnedState> owned;
   for (size_t segment = 0; segment < states_.size(); ++segment)
     for (size_t tile = 0; tile < states_[segment].tiles.size(); ++tile)
@@ -99,13 +97,13 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
         };
         add(StateKind::master);
         for (const PieceState& state : piece.states) add(state.kind);
-        if (pending_) add(StateKind::gradient);
+        if (gradients) add(StateKind::gradient);
       }
   return owned;
 }
 
-Tensor ShardedOptimizer::values(const OwnedState& state) const {
-  const SegmentState& segment = states_[state.segment];
+Tensor StateTable::values(const OwnedState& state) const {
+  const SegmentStates& segment = states_[state.segment];
   const TrainedPiece& piece = segment.tiles[state.tile].pieces[state.piece];
   const size_t stored = segment.stored[state.tile];
   const auto in_f32 = [&](const Tensor& values) {
@@ -118,7 +116,6 @@ Tensor ShardedOptimizer::values(const OwnedState& state) const {
     return in_f32(segment.tiles[state.tile].keeps_masters ? store_->read(stored, 0, piece.in_masters)
                                                           : residency_.read(segment.at, piece.piece.in_segment));
   if (state.kind == StateKind::gradient) {
-    arrived_.wait();
     return in_f32(segment.part(piece, segment.held));
   }
   const auto found = std::find_if(piece.states.begin(), piece.states.end(),
@@ -128,6 +125,49 @@ Tensor ShardedOptimizer::values(const OwnedState& state) const {
   const Tensor x = workspace(values, {state.in_parameter.size()}, DType::f32);
   decode({state.kind, values, store_->read(stored, found->scales, found->in_scales)}, {0, x.numel()}, x);
   return x;
+}
+
+const SegmentStates& StateTable::at(SegmentIndex at) const {
+  const auto found = std::find_if(states_.begin(), states_.end(), [&](const auto& state) { return state.at == at; });
+  require(found != states_.end(), "segment {} of unit {} is not trained: it has no masters", at.segment,
+          units_[at.unit]->name());
+  return *found;
+}
+
+void StateTable::read_masters(SegmentIndex at, const Tensor& owned) const {
+  const SegmentStates& state = this->at(at);
+  const Interval mine = residency_.partition(at).owned(state.ranks->rank());
+  walk(
+      state, {.writes = 0}, [](const TileView&) {},
+      [&](const TileView& tile) {
+        for (const TrainedPiece& piece : tile.of->pieces) {
+          if (piece.rank != state.ranks->rank()) continue;
+          const Interval where = piece.piece.in_segment;
+          const Tensor master = tile.of->keeps_masters ? tile.master(piece) : residency_.read(at, where);
+          copy_as(context_, master, owned.flat(where.begin - mine.begin, where.end - mine.begin));
+        }
+      });
+}
+
+void StateTable::mix_masters(SegmentIndex at, const Tensor& scoped, double keeps) {
+  const SegmentStates& state = this->at(at);
+  walk(
+      state, {}, [](const TileView&) {},
+      [&](const TileView& tile) {
+        for (const TrainedPiece& piece : tile.of->pieces) {
+          const Tensor master = tile.master(piece), from = state.part(piece, scoped);
+          require(master.dtype() == DType::f32, "masters of {} that are mixed with others are fp32, not {}",
+                  piece.parameter->name, name_of(master.dtype()));
+          if (keeps == 0) {
+            context_.copy(from, master);
+          } else {
+            context_.run(ApplyDirection{.parameter = master, .direction = from, .step = keeps - 1, .keep = keeps});
+          }
+          if (!tile.of->keeps_masters) continue;
+          if (const Tensor copy = parameter_copy(tile, piece)) context_.run(Cast{.x = master, .y = copy});
+          send_parameter(tile, piece);
+        }
+      });
 }
 
 }  // namespace nought

@@ -9,36 +9,35 @@
 namespace nought {
 
 void ShardedOptimizer::begin_serving() {
-  require(!pending_ && beside_ == Beside::nothing, "servers begin while an update is pending");
-  for (const SegmentState& state : states_)
+  require(!pending_ && table_.beside() == StateTable::Beside::nothing, "servers begin while an update is pending");
+  for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.is_directed(), "servers cannot update by Lamb or Muon: ranks would talk to each other");
-  require<ConfigError>(!by_host_ && offload_.tier.pool == Pool::device,
+  require<ConfigError>(!table_.by_host() && table_.offload().tier.pool == Pool::device,
                        "servers cannot update states that are offloaded");
   make_room_for_delay();
-  for (const SegmentState& state : states_) context_.copy(residency_.read(state.at, state.scope), state.next);
-  beside_ = Beside::step;
-  served_ = std::make_unique<Walk>(plan_walk(all_states(), {}));
-  hold_rooms(*served_);
+  for (const SegmentStates& state : table_.segments())
+    context_.copy(residency_.read(state.at, state.scope), state.next);
+  served_ =
+      std::make_unique<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
 }
 
 void ShardedOptimizer::end_serving() {
   if (!served_) return;
   served_.reset();
-  release_rooms();
-  beside_ = Beside::nothing;
+  table_.end_beside();
   drop_room_for_delay();
 }
 
 Event ShardedOptimizer::submit_beside(std::function<void()> work) { return worker_->submit(std::move(work)); }
 
-Tensor ShardedOptimizer::held_gradients(SegmentIndex at) const { return state_of(at).held; }
+Tensor ShardedOptimizer::held_gradients(SegmentIndex at) const { return table_.at(at).held; }
 
-Tensor ShardedOptimizer::served_parameters(SegmentIndex at) const { return state_of(at).next; }
+Tensor ShardedOptimizer::served_parameters(SegmentIndex at) const { return table_.at(at).next; }
 
 void ShardedOptimizer::sum_held_squares(const Tensor& sums, const Tensor& room) const {
   const Context& context = worker_context_;
   context.zero(sums);
-  for (const SegmentState& state : states_) {
+  for (const SegmentStates& state : table_.segments()) {
     const auto [begin, end] = state.counted;
     if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
@@ -48,10 +47,10 @@ void ShardedOptimizer::sum_held_squares(const Tensor& sums, const Tensor& room) 
 }
 
 void ShardedOptimizer::update_served(double lr, double gradient_scale) {
-  number_ = ++updates_;
-  run(
-      *served_, [](const Tile&) {},
-      [&](const Tile& tile) {
+  table_.set_number(++updates_);
+  table_.run(
+      *served_, [](const TileView&) {},
+      [&](const TileView& tile) {
         for (const TrainedPiece& piece : tile.of->pieces) update_piece(tile, piece, lr, gradient_scale, {});
       });
 }

@@ -2,129 +2,28 @@
 
 #include <algorithm>
 
-#include "nought/offload/host_context.h"
-#include "nought/zero/placement.h"
-
 namespace nought {
-
-namespace {
-
-/// On a device that is the host, what moves there is a view: it stays.
-OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
-  if ((options.tier.pool == Pool::host && memory.device().is_host()) || options.ratio == 0)
-    options.tier.pool = Pool::device;
-  return options;
-}
-
-}  // namespace
 
 ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
                                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency,
                                    Reducer& reducer, const OffloadOptions& offload)
     : context_(context),
-      local_(context),
       mesh_(mesh),
       options_(std::move(options)),
-      offload_(for_device(offload, *context.memory)),
       units_(units),
       reducer_(reducer),
-      residency_(residency) {
-  require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
-  const GradientStore* const gradients = reducer_.store();
-  reads_files_ = gradients && gradients->in_file();
-  require(!reads_files_ || offload_.gradients() == Pool::file,
-          "gradients are in files, but what updates them expects them in memory");
-  store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
-                                        reads_files_ ? gradients : nullptr);
-  by_host_ = store_->by_host();
-  if (by_host_) local_ = host_context(context_);
-  const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
-  for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
-    SegmentState& state = states_.emplace_back(make_state(at, dtype, stay));
-    state.early = may_be_early(state);
-    for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows, tile.stays));
-    stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
-  }
-  store_->open();
-  compressed_ = CompressedUpdate::make(context_, options_, states_, units_, residency_, reducer_);
-  if (offload_.delay_after) prepare_delay();
-}
-
-int64_t ShardedOptimizer::staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const {
-  if (offload_.tier.pool == Pool::device || offload_.ratio == 1) return 0;
-  int64_t tiles = 0;
-  for (const SegmentIndex at : segments) tiles += static_cast<int64_t>(make_state(at, dtype, 0).tiles.size());
-  return offload_.staying(tiles);
-}
-
-Interval ShardedOptimizer::scope(SegmentIndex at) const {
-  const Partition& partition = residency_.partition(at);
-  return residency_.policy(at).shard_optimizer ? partition.owned(residency_.ranks(at).rank())
-                                               : Interval{0, partition.padded()};
-}
-
-ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype, int64_t stay) const {
-  SegmentState state;
-  state.at = at;
-  state.ranks = &residency_.ranks(at);
-  state.scope = scope(at);
-  const Unit& unit = *units_[at.unit];
-  for (const size_t i : unit.segments()[at.segment].parameters) {
-    const Parameter& parameter = unit.parameters()[i];
-    state.parameters.push_back(&parameter);
-    state.rules.push_back(rule_for(options_, parameter));
-  }
-  state.writes = writes_for_all(unit.segments()[at.segment], mesh_);
-  state.counted = counted_for_all(unit.segments()[at.segment], residency_.partition(at), mesh_);
-  TileRules rules{.states = options_.state_dtype,
-                  .state_block = options_.state_block,
-                  .most = offload_.tier.pool == Pool::device ? 0 : offload_.sub_group,
-                  .cuts_pieces = !std::holds_alternative<LambOptions>(options_.method),
-                  .stay = by_host_ && residency_.elsewhere(at) ? 0 : stay,
-                  .staying_masters = dtype != DType::f32 && options_.master_weights};
-  // What the host updates beside a device it keeps itself: nothing but gradients flows down.
-  if (by_host_ || rules.staying_masters) rules.masters = options_.master_weights ? DType::f32 : residency_.dtype(at);
-  state.tiles = make_tiles(pieces_of(state), state.scope, rules);
-  return state;
-}
-
-/// Cut at the borders of all ranks' shards.
-std::vector<TrainedPiece> ShardedOptimizer::pieces_of(const SegmentState& state) const {
-  const Unit& unit = *units_[state.at.unit];
-  const std::vector<size_t>& members = unit.segments()[state.at.segment].parameters;
-  std::vector<TrainedPiece> pieces;
-  for (int rank = 0; rank < state.ranks->size(); ++rank) {
-    const Interval mine = intersect(residency_.partition(state.at).owned(rank), state.scope);
-    for (const ParameterPiece& piece : pieces_in(unit, state.at.segment, mine)) {
-      const auto place =
-          static_cast<size_t>(std::lower_bound(members.begin(), members.end(), piece.parameter) - members.begin());
-      pieces.push_back({piece, place, state.parameters[place], rank, state.rules[place]});
-    }
-  }
-  return pieces;
-}
-
-StateTraffic ShardedOptimizer::traffic() const {
-  const SwapTraffic files = store_->traffic();
-  StateTraffic traffic{.down = store_->copies().bytes_down(),
-                       .up = store_->copies().bytes_up(),
-                       .read = files.read,
-                       .written = files.written};
-  if (const GradientStore* const gradients = reducer_.store()) {
-    const StateTraffic moved = gradients->traffic();
-    traffic.down += moved.down, traffic.up += moved.up;
-  }
-  return traffic;
-}
-
-StateTimes ShardedOptimizer::times() const {
-  return {store_->traffic().seconds, waited_ + (reducer_.store() ? reducer_.store()->times().waited : 0)};
+      residency_(residency),
+      table_(context, mesh, dtype, options_, units, residency, reducer, offload),
+      directed_(context, mesh, options_.method, units, residency, table_) {
+  for (SegmentStates& state : table_.segments()) state.early = may_be_early(state);
+  compressed_ = CompressedUpdate::make(context_, options_, table_.segments(), units_, residency_, reducer_);
+  if (table_.offload().delay_after) prepare_delay();
 }
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
   const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
   const Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
-  for (const SegmentState& state : states_) {
+  for (const SegmentStates& state : table_.segments()) {
     const auto [begin, end] = state.counted;
     if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
@@ -138,238 +37,68 @@ Tensor ShardedOptimizer::owned_sums_of_squares() {
   return sums;
 }
 
-std::vector<const ShardedOptimizer::SegmentState*> ShardedOptimizer::all_states() const {
-  std::vector<const SegmentState*> all;
-  for (const SegmentState& state : states_) all.push_back(&state);
-  return all;
-}
-
-ShardedOptimizer::Walk ShardedOptimizer::plan_walk(std::span<const SegmentState* const> segments,
-                                                   const Rows& rows) const {
-  Walk walk{.uses = {}, .tiles = {}, .rows = rows};
-  for (const SegmentState* state : segments)
-    for (size_t i = 0; i < state->tiles.size(); ++i) {
-      Tensor parameter;  // without work beside, only while it is updated
-      if (beside_ != Beside::nothing) parameter = beside_ == Beside::step ? state->next : parameter_of(*state);
-      walk.tiles.push_back({*state, &state->tiles[i], std::move(parameter), walk.uses.size() % store_->places()});
-      walk.uses.push_back({state->stored[i], rows.reads, rows.writes});
-      walk.most = std::max(walk.most, state->tiles[i].numel);
-    }
-  return walk;
-}
-
-double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>& fetch,
-                             const std::function<void(const Tile&)>& work) const {
-  std::vector<Tile>& tiles = walk.tiles;
-  const bool alone = beside_ == Beside::nothing, writes = alone && walk.rows.writes != 0;
-  const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
-  return store_->run(
-      walk.uses,
-      [&](size_t i) {
-        if (writes && is_first(i)) begin_update(tiles[i].state, walk.rows.reads != 0);
-        fetch(tiles[i]);
-      },
-      [&](size_t i, const std::vector<Tensor>& tensors) {
-        Tile& tile = tiles[i];
-        tile.rows = &tensors;
-        if (alone) tile.parameter = parameter_of(tile.state);
-        work(tile);
-        if (alone) tile.parameter = {};
-        if (writes && (i + 1 == tiles.size() || is_first(i + 1))) end_update(tile.state);
-      });
-}
-
-void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const Rows& rows,
-                            const std::function<void(const Tile&)>& fetch,
-                            const std::function<void(const Tile&)>& work) const {
-  Walk walk = plan_walk(segments, rows);
-  store_->begin(walk.most);
-  waited_ += run(walk, fetch, work);
-  store_->end();
-}
-
-void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
-  if (reads_gradients(tile.state))
-    return store_->read_gradients(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin,
-                                  reducer_.dtype(), tile.place);
-  const Tensor gradients = gradients_of(tile.state);
-  StateStore* const moved = transfers(tile);
-  if (!moved || gradients.on_host()) return;
-  for (const TrainedPiece& piece : tile.of->pieces)
-    moved->down(tile.state.part(piece, gradients),
-                moved->room(tile.place, StateStore::Room::gradients, piece.in_tile, gradients.dtype()), tile.place);
-}
-
-Tensor ShardedOptimizer::gradient_of(const Tile& tile, const TrainedPiece& piece) const {
-  if (reads_gradients(tile.state))
-    return store_->room(tile.place, StateStore::Room::gradients, piece.in_tile, reducer_.dtype());
-  return local(tile, piece, StateStore::Room::gradients, gradients_of(tile.state));
-}
-
-Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, StateStore::Room room,
-                               const Tensor& scoped) const {
-  StateStore* const moved = transfers(tile);
-  return moved && !scoped.on_host() ? moved->room(tile.place, room, piece.in_tile, scoped.dtype())
-                                    : tile.state.part(piece, scoped);
-}
-
-void ShardedOptimizer::begin_update(const SegmentState& state, bool reads) const {
-  const std::vector<StateTile>& tiles = state.tiles;
-  const auto stays = [](const StateTile& tile) { return tile.stays; };
-  const bool by_host = by_host_ && std::none_of(tiles.begin(), tiles.end(), stays);
-  residency_.begin_update(state.at, by_host ? Pool::host : Pool::device, reads && !state.keeps_masters());
-}
-
-void ShardedOptimizer::end_update(const SegmentState& state) const {
-  if (by_host_ && residency_.elsewhere(state.at)) store_->copies().join();  // some tiles may have been sent up
-  residency_.end_update(state.at);
-}
-
-Tensor ShardedOptimizer::parameter_of(const SegmentState& state) const {
-  const Tensor kept = residency_.updating(state.at);
-  const int64_t first = residency_.kept(state.at).begin;
-  return kept ? kept.flat(state.scope.begin - first, state.scope.end - first) : Tensor{};
-}
-
-Tensor ShardedOptimizer::parameter_copy(const Tile& tile, const TrainedPiece& piece) const {
-  const bool differs = !transfers(tile) || tile.master(piece).dtype() != tile.parameter.dtype();
-  if (!tile.of->keeps_masters || !differs) return {};
-  return local(tile, piece, StateStore::Room::parameters, tile.parameter);
-}
-
-void ShardedOptimizer::send_parameter(const Tile& tile, const TrainedPiece& piece) const {
-  StateStore* const moved = transfers(tile);
-  if (!moved) return;
-  const Tensor copy = parameter_copy(tile, piece), into = tile.state.part(piece, tile.parameter);
-  if (!tile.parameter.on_host()) return moved->up(copy ? copy : tile.master(piece), into, tile.place);
-  if (!copy) context_of(into).copy(tile.master(piece), into);
-}
-
-Tensor ShardedOptimizer::workspace(const Tensor& beside, const Shape& shape, DType dtype) const {
-  return Tensor::empty(*context_.memory, shape, dtype, Category::workspace,
-                       by_host_ && beside.on_host() ? Pool::host : Pool::device);
-}
-
-std::vector<Tensor> ShardedOptimizer::stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const {
-  std::vector<Tensor> taken;
-  for (size_t i = 0; i < rooms; ++i)
-    taken.push_back(i < held_rooms_.size() ? held_rooms_[i].flat(0, numel) : workspace(beside, {numel}, DType::f32));
-  return taken;
-}
-
-UpdateSpan ShardedOptimizer::span_of(const Tile& tile, const TrainedPiece& piece, double lr,
+UpdateSpan ShardedOptimizer::span_of(const TileView& tile, const TrainedPiece& piece, double lr,
                                      double gradient_scale) const {
   UpdateSpan span{.parameter = tile.master(piece),
-                  .gradient = gradient_of(tile, piece),
-                  .parameter_copy = parameter_copy(tile, piece),
+                  .gradient = table_.gradient_of(tile, piece),
+                  .parameter_copy = table_.parameter_copy(tile, piece),
                   .states = {},
                   .lr = lr * piece.rule.lr_scale,
                   .weight_decay = piece.rule.weight_decay,
                   .gradient_scale = gradient_scale,
-                  .step = number_};
+                  .step = table_.number()};
   for (const PieceState& each : piece.states) span.states.push_back(tile.values(each));
   return span;
 }
 
-void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const UpdateSpan& span,
-                              const std::function<void(const UpdateSpan&, Interval)>& f) const {
-  const int64_t numel = span.parameter.numel();
-  const bool narrow_parameter = span.parameter.dtype() != DType::f32;
-  const bool narrow_states =
-      std::any_of(span.states.begin(), span.states.end(), [](const Tensor& t) { return t.dtype() != DType::f32; });
-  if (!narrow_parameter && !narrow_states) return f(span, Interval{0, numel});
-  const int64_t stride = round_up(kStretch, std::max<int64_t>(options_.state_block, 1));
-  std::vector<Tensor> room = stretch_rooms(
-      span.parameter, (narrow_states ? span.states.size() : 0) + (narrow_parameter ? 1 : 0), std::min(stride, numel));
-  Tensor wide_parameter;
-  if (narrow_parameter) wide_parameter = room.back(), room.pop_back();
-  for (int64_t begin = 0; begin < numel; begin += stride) {
-    const Interval stretch{begin, std::min(numel, begin + stride)};
-    UpdateSpan each = span;
-    const Tensor own = span.parameter.flat(stretch.begin, stretch.end);
-    each.parameter = narrow_parameter ? wide_parameter.flat(0, stretch.size()) : own;
-    if (span.gradient) each.gradient = span.gradient.flat(stretch.begin, stretch.end);
-    if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
-    if (narrow_parameter) context_of(own).run(Cast{.x = own, .y = each.parameter});
-    for (size_t i = 0; i < span.states.size(); ++i) {
-      each.states[i] =
-          narrow_states ? room[i].flat(0, stretch.size()) : span.states[i].flat(stretch.begin, stretch.end);
-      if (narrow_states) decode(tile.at(piece.states[i]), stretch, each.states[i]);
-    }
-    f(each, stretch);
-    if (narrow_parameter) narrow(piece, StateKind::master, stretch, each.parameter, own);
-    for (size_t i = 0; i < room.size(); ++i) encode(piece, tile.at(piece.states[i]), stretch, each.states[i]);
-  }
-}
-
 std::vector<OwnTensor> ShardedOptimizer::own_tensors() const {
   if (!compressed_) return {};
-  return compressed_->own_tensors(updates_, [this](const SegmentState& state, const TileWork& work) {
-    walk(
-        state, {.writes = 0}, [](const Tile&) {}, work);
+  return compressed_->own_tensors(updates_, [this](const SegmentStates& state, const TileWork& work) {
+    table_.walk(
+        state, {.writes = 0}, [](const TileView&) {}, work);
   });
 }
 
 void ShardedOptimizer::update(double lr, double gradient_scale) {
   const std::vector<size_t> early = finish_early();
-  number_ = ++updates_;
+  table_.set_number(++updates_);
   const auto all = [this](const TileWork& work) {
-    walk(
-        all_states(), {}, [](const Tile&) {}, work);
+    table_.walk(
+        table_.all(), {}, [](const TileView&) {}, work);
   };
-  if (compressed_ && compressed_->update(number_, lr, gradient_scale, all)) return;
-  std::vector<const SegmentState*> elementwise;
-  for (size_t i = 0; i < states_.size(); ++i)
-    if (!states_[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())
-      elementwise.push_back(&states_[i]);
-  walk(
-      elementwise, {}, [&](const Tile& tile) { fetch_gradients(tile); },
-      [&](const Tile& tile) {
+  if (compressed_ && compressed_->update(updates_, lr, gradient_scale, all)) return;
+  std::vector<const SegmentStates*> elementwise;
+  for (size_t i = 0; i < table_.segments().size(); ++i)
+    if (!table_.segments()[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())
+      elementwise.push_back(&table_.segments()[i]);
+  table_.walk(
+      elementwise, {}, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+      [&](const TileView& tile) {
         for (const TrainedPiece& piece : tile.of->pieces) update_piece(tile, piece, lr, gradient_scale, {});
       });
-  for (const SegmentState& state : states_)
-    if (state.is_directed()) update_directed(state, lr, gradient_scale);
+  for (const SegmentStates& state : table_.segments())
+    if (state.is_directed())
+      directed_.update(state, lr, [&](const TileView& tile, const TrainedPiece& piece, const Tensor& directions) {
+        update_piece(tile, piece, lr, gradient_scale, directions);
+      });
 }
 
-void ShardedOptimizer::update_piece(const Tile& tile, const TrainedPiece& piece, double lr, double gradient_scale,
+void ShardedOptimizer::update_piece(const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale,
                                     const Tensor& directions) const {
   const Method method = options_.momentum_cycle
-                            ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, number_ - 1))
+                            ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, table_.number() - 1))
                             : piece.rule.method;
   const UpdateSpan span = span_of(tile, piece, lr, gradient_scale);
-  const Context& context = context_of(span.parameter);
+  const Context& context = table_.context_of(span.parameter);
   if (!gives_direction(method)) {
-    in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
-    return send_parameter(tile, piece);
+    table_.in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
+    return table_.send_parameter(tile, piece);
   }
-  const Tensor direction = local(tile, piece, StateStore::Room::directions, directions);
-  in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
+  const Tensor direction = table_.local(tile, piece, StateStore::Room::directions, directions);
+  table_.in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
     direction_by(method, context, stretch, direction.flat(where.begin, where.end));
   });
-  if (StateStore* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
-}
-
-void ShardedOptimizer::update_directed(const SegmentState& state, double lr, double gradient_scale) {
-  const bool muon = std::holds_alternative<MuonOptions>(options_.method);
-  const Interval room = muon ? Interval{0, residency_.partition(state.at).padded()} : state.scope;
-  const Tensor whole = context_.empty({room.size()}, DType::f32, Category::workspace);
-  const Tensor directions = whole.flat(state.scope.begin - room.begin, state.scope.end - room.begin);
-  begin_update(state, /*reads=*/true);  // over both walks
-  const Squares sums = muon ? Squares{} : make_squares(state);
-  walk(
-      state, {}, [&](const Tile& tile) { fetch_gradients(tile); },
-      [&](const Tile& tile) {
-        for (const TrainedPiece& piece : tile.of->pieces) {
-          update_piece(tile, piece, lr, gradient_scale, directions);
-          if (!muon) add_squares(tile, piece, directions, sums);
-        }
-      });
-  if (muon) {
-    apply_muon(state, directions, whole, lr);
-  } else {
-    apply_lamb(state, directions, sum_squares(state, sums), lr);
-  }
-  residency_.end_update(state.at);
+  if (StateStore* moved = table_.transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
 }
 
 }  // namespace nought
