@@ -14,11 +14,12 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       reducer_(reducer),
       residency_(residency),
       table_(context, mesh, dtype, options_, units, residency, reducer, offload),
-      directed_(context, mesh, options_.method, units, residency, table_) {
-  for (SegmentStates& state : table_.segments()) state.early = may_be_early(state);
-  compressed_ = CompressedUpdate::make(context_, options_, table_.segments(), units_, residency_, reducer_);
-  if (table_.offload().delay_after) prepare_delay();
-}
+      directed_(context, mesh, options_.method, units, residency, table_),
+      compressed_(CompressedUpdate::make(context, options_, table_.segments(), units, residency, reducer)),
+      lane_(context, mesh, units, residency, reducer, table_,
+            [this](const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale) {
+              update_piece(tile, piece, lr, gradient_scale, {});
+            }) {}
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
   const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
@@ -60,7 +61,7 @@ std::vector<OwnTensor> ShardedOptimizer::own_tensors() const {
 }
 
 void ShardedOptimizer::update(double lr, double gradient_scale) {
-  const std::vector<size_t> early = finish_early();
+  const std::vector<size_t> early = lane_.finish_early();
   table_.set_number(++updates_);
   const auto all = [this](const TileWork& work) {
     table_.walk(

@@ -7,13 +7,10 @@
 // ranks' shards whatever the stage, sums over a parameter add the shards' sums in rank order, and a matrix that Muon
 // orthogonalises is computed by one rank, for all.
 //
-// An update may be put off by one step: then a thread of its own computes it beside the next step's passes, from
-// gradients that were set aside to parameters that nobody reads yet (delayed_update.cpp). Where states are offloaded,
-// the same thread updates segments whose gradients are final while the backward pass goes on (early_update.cpp). It
-// never talks to other ranks.
+// Updates that are not made at once are those of its UpdateLane: beside the backward pass, one step late, or by a
+// server. Lamb and Muon (DirectedUpdate) and optimizers that send signs (CompressedUpdate) have updates of their own.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,19 +25,17 @@
 #include "nought/zero/residency.h"
 #include "nought/zero/state.h"
 #include "nought/zero/state_table.h"
+#include "nought/zero/update_lane.h"
 
 namespace nought {
-
-/// An update whose gradients are there, and which was not applied yet.
-struct PendingUpdate {
-  double lr = 0, gradient_scale = 1;
-};
 
 class ShardedOptimizer {
  public:
   ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer,
                    const OffloadOptions& offload = {});
+  ShardedOptimizer(const ShardedOptimizer&) = delete;  // its parts refer to it
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
   /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
   /// values at every stage.
@@ -60,38 +55,44 @@ class ShardedOptimizer {
 
   /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
   /// segment, before that. Nothing unless offload.early is given and states are offloaded.
-  void begin_early(double lr, double gradient_scale);
+  void begin_early(double lr, double gradient_scale) {
+    abandon_early();
+    if (!delays()) lane_.begin_early(lr, gradient_scale, updates_ + 1);
+  }
   /// Begins to update the segments whose gradients have become final, on a thread of its own; nothing without
   /// begin_early().
-  void update_early();
+  void update_early() { lane_.update_early(); }
   /// Waits for what was begun, and begins no more. True if parameters may have changed.
-  bool abandon_early();
+  bool abandon_early() { return lane_.abandon_early(); }
 
   /// True if the next update is put off: offload.delay_after is given, and so many were made.
   bool delays() const { return table_.offload().delay_after && updates_ >= *table_.offload().delay_after; }
   /// Sets the reduced gradients aside for an update that start() begins; counts it as made. None may be pending.
-  void delay(double lr, double gradient_scale);
+  void delay(double lr, double gradient_scale) { lane_.delay(lr, gradient_scale), ++updates_; }
   /// Begins the pending update, on a thread of its own; nothing without one.
-  void start();
+  void start() { lane_.start(updates_); }
   /// Waits for the pending update, which begins now if start() was not called, and takes its parameters over (the
   /// caller exchanges them). False without one.
-  bool land();
+  bool land() { return lane_.land(updates_); }
   /// The update that is put off. Between steps, its gradients are in owned() and values().
-  const std::optional<PendingUpdate>& pending() const { return pending_; }
+  const std::optional<PendingUpdate>& pending() const { return lane_.pending(); }
   /// After load(): the update that was pending, which is one of its `updates`, with the gradients of `source`.
-  void load_pending(const StateSource& source, const PendingUpdate& pending);
+  void load_pending(const StateSource& source, const PendingUpdate& pending) {
+    require(updates_ > 0, "a pending update is loaded where none can be");
+    lane_.load_pending(source, pending);
+  }
 
   /// Servers (zero/rotating_servers.h): from now on updates are made on the thread of submit_beside(), of what is in
   /// held_gradients(), [scope], to served_parameters().
-  void begin_serving();
-  void end_serving();
-  Event submit_beside(std::function<void()> work);
-  const Context& beside() const { return worker_context_; }
-  Tensor held_gradients(SegmentIndex at) const;
-  Tensor served_parameters(SegmentIndex at) const;
+  void begin_serving() { lane_.begin_serving(); }
+  void end_serving() { lane_.end_serving(); }
+  Event submit_beside(std::function<void()> work) { return lane_.submit(std::move(work)); }
+  const Context& beside() const { return lane_.context(); }
+  Tensor held_gradients(SegmentIndex at) const { return table_.at(at).held; }
+  Tensor served_parameters(SegmentIndex at) const { return table_.at(at).next; }
   /// As owned_sums_of_squares(), of what is held, into f64 [units]; `room`: f64 [1].
-  void sum_held_squares(const Tensor& sums, const Tensor& room) const;
-  void update_served(double lr, double gradient_scale);
+  void sum_held_squares(const Tensor& sums, const Tensor& room) const { lane_.sum_held_squares(sums, room); }
+  void update_served(double lr, double gradient_scale) { lane_.update_served(lr, gradient_scale, ++updates_); }
 
   /// The masters in fp32: reads those that this rank owns of a segment, [shard], where parameters lie. Nothing is
   /// pending.
@@ -99,7 +100,7 @@ class ShardedOptimizer {
   /// Masters and parameters become keeps * themselves + (1 - keeps) * `scoped`, f32 over scope(at) (the caller
   /// exchanges them). The states stay.
   void mix_masters(SegmentIndex at, const Tensor& scoped, double keeps) {
-    require(!pending_, "masters are changed while an update of them is pending");
+    require(!pending(), "masters are changed while an update of them is pending");
     table_.mix_masters(at, scoped, keeps);
   }
 
@@ -107,7 +108,7 @@ class ShardedOptimizer {
   void load(const StateSource& source, int64_t updates) {
     updates_ = updates;
     table_.set_number(updates);
-    pending_.reset();
+    lane_.forget_pending();
     table_.load(source);
   }
   /// How many updates were made; one that is pending is among them.
@@ -117,10 +118,10 @@ class ShardedOptimizer {
   Interval scope(SegmentIndex at) const { return table_.scope(at); }
   using OwnedState = StateTable::OwnedState;
   /// All states of the elements that this rank owns and counts for all: what a checkpoint writes.
-  std::vector<OwnedState> owned() const { return table_.owned(/*gradients=*/pending_.has_value()); }
+  std::vector<OwnedState> owned() const { return table_.owned(/*gradients=*/pending().has_value()); }
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const {
-    if (state.kind == StateKind::gradient) arrived_.wait();
+    if (state.kind == StateKind::gradient) lane_.await_gradients();
     return table_.values(state);
   }
   /// Calls f(parameter, kind, tensor) with each tensor that this rank keeps of a state of the elements that it updates,
@@ -148,21 +149,9 @@ class ShardedOptimizer {
   /// That of gradients in files beside the passes, which is a part of it.
   StateTraffic gradient_traffic() const { return table_.gradient_traffic(); }
   /// How long that took.
-  StateTimes times() const { return table_.times() + StateTimes{.waited = waited_}; }
+  StateTimes times() const { return table_.times() + StateTimes{.waited = lane_.waited()}; }
 
  private:
-  void make_worker();
-  /// Waits for what the worker was given.
-  void wait_beside();
-  /// Whether nothing but its own gradients stands before an update of the segment.
-  bool may_be_early(const SegmentStates& state) const;
-  void update_early(const TileView& tile) const;
-  /// The places of the segments that are updated.
-  std::vector<size_t> finish_early();
-  void prepare_delay();
-  void make_room_for_delay();
-  void drop_room_for_delay();
-
   /// Updates the piece; if its rule gives a direction first, writes that.
   void update_piece(const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale,
                     const Tensor& directions) const;
@@ -177,25 +166,8 @@ class ShardedOptimizer {
   StateTable table_;
   DirectedUpdate directed_;
   std::unique_ptr<CompressedUpdate> compressed_;  // null unless the optimizer sends signs
-  double waited_ = 0;                             // for the worker
   int64_t updates_ = 0;                           // that were made
-
-  /// An update beside the backward pass.
-  struct Early {
-    double lr = 0, gradient_scale = 1;
-    std::vector<bool> begun = {};      // by segment: it is updated, or waits for update()
-    std::vector<size_t> updated = {};  // segments
-    Tensor square = {};                // f64 [1]
-    std::atomic<bool> stopped = false;
-    bool changed = false;  // the worker's: parameters or states
-  };
-  std::unique_ptr<Early> early_;
-  std::optional<PendingUpdate> pending_;
-  Event arrived_;  // the gradients that were set aside are there
-  Event done_;     // what the worker was given last
-  Context worker_context_;
-  std::unique_ptr<StateTable::Walk> served_;  // null unless it serves
-  std::unique_ptr<Stream> worker_;  // null until there is work for it; the last member: its thread uses the others
+  UpdateLane lane_;                               // the last member: its thread uses the others
 };
 
 }  // namespace nought

@@ -1,0 +1,260 @@
+#include "nought/zero/update_lane.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "nought/base/timing.h"
+#include "nought/offload/host_context.h"
+#include "nought/zero/placement.h"
+
+namespace nought {
+
+UpdateLane::UpdateLane(const Context& context, const Mesh& mesh, const std::vector<std::unique_ptr<Unit>>& units,
+                       Residency& residency, Reducer& reducer, StateTable& table, Update update)
+    : context_(context),
+      mesh_(mesh),
+      units_(units),
+      residency_(residency),
+      reducer_(reducer),
+      table_(table),
+      update_(std::move(update)) {
+  for (SegmentStates& state : table_.segments()) state.early = may_be_early(state);
+  if (table_.offload().delay_after) prepare_delay();
+}
+
+void UpdateLane::make_worker() {
+  if (worker_) return;
+  const bool on_device = !table_.by_host() && !context_.memory->device().is_host();
+  worker_context_ = host_context(context_);
+  if (on_device) worker_context_ = {context_.memory, context_.kernels, context_.memory->device().make_stream("update")};
+  const bool is_thread = !on_device && !context_.memory->is_virtual();
+  worker_ = std::make_unique<Stream>(is_thread ? Stream::Kind::worker : Stream::Kind::run_inline, "update");
+  // The cores of a device that is the host are at work; beside another one they are free.
+  if (is_thread && !table_.by_host()) worker_->submit(use_one_openmp_thread);
+}
+
+void UpdateLane::wait_beside() {
+  waited_ += seconds_of([&] { std::exchange(done_, {}).wait(); });
+  context_.stream->wait(worker_context_.stream->record());
+}
+
+// --- beside the backward pass ---
+
+/// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
+/// Parameters with another home than the device are brought and written by the rank's own thread.
+bool UpdateLane::may_be_early(const SegmentStates& state) const {
+  const Unit& unit = *units_[state.at.unit];
+  const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
+    return std::find(other->borrowed().begin(), other->borrowed().end(), &unit) != other->borrowed().end();
+  });
+  return !is_read && !unit.has_copy() && !unit.is_copy() && !state.is_directed() && !residency_.elsewhere(state.at);
+}
+
+void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
+  abandon_early();
+  const OffloadOptions& offload = table_.offload();
+  const bool by_host = table_.by_host(),
+             pays = (offload.tier.pool == Pool::file || by_host) && (!by_host || offload.ratio == 1);
+  if (!offload.early || !pays || pending_) return;
+  std::vector<const SegmentStates*> eligible;
+  for (const SegmentStates& state : table_.segments())
+    if (state.early) eligible.push_back(&state);
+  if (eligible.empty()) return;
+  make_worker();
+  early_ = std::make_unique<Early>();
+  early_->lr = lr, early_->gradient_scale = gradient_scale;
+  early_->begun.assign(table_.segments().size(), true);
+  for (const SegmentStates* state : eligible)
+    early_->begun[static_cast<size_t>(state - table_.segments().data())] = false;
+  early_->square = Tensor::empty(*context_.memory, {1}, DType::f64, Category::workspace, context_.memory->host_pool());
+  table_.set_number(number);
+  table_.begin_beside(StateTable::Beside::backward, worker_context_, eligible);
+}
+
+void UpdateLane::update_early() {
+  if (!early_) return;
+  for (size_t i = table_.segments().size(); i-- > 0;) {
+    if (early_->begun[i] || !reducer_.is_final(table_.segments()[i].at)) continue;
+    early_->begun[i] = true;
+    early_->updated.push_back(i);
+    const SegmentStates* const state = &table_.segments()[i];
+    const auto walk = std::make_shared<StateTable::Walk>(table_.plan_walk(std::span(&state, 1), {}));
+    const Event before = context_.stream->record();
+    done_ = worker_->submit([this, walk, before, last = done_] {
+      last.wait();  // throws what it threw
+      if (early_->stopped) return;
+      if (table_.by_host()) table_.store().copies().follow(before);
+      table_.run(
+          *walk, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+          [&](const TileView& tile) { update_early(tile); });
+    });
+  }
+}
+
+/// Nothing behind a gradient that is not finite is updated, so that what is looked for is found in what made it.
+void UpdateLane::update_early(const TileView& tile) const {
+  for (const TrainedPiece& piece : tile.of->pieces) {
+    if (early_->stopped) return;
+    worker_context_.run(SumSquares{.x = table_.gradient_of(tile, piece), .out = early_->square});
+    if (!std::isfinite(*early_->square.data<double>())) {
+      early_->stopped = true;
+      return;
+    }
+    early_->changed = true;
+    update_(tile, piece, early_->lr, early_->gradient_scale);
+  }
+}
+
+std::vector<size_t> UpdateLane::finish_early() {
+  if (!early_) return {};
+  wait_beside();
+  table_.end_beside();
+  require(!early_->stopped, "an update was begun beside the backward pass from a gradient that is not finite");
+  return std::exchange(early_, {})->updated;
+}
+
+bool UpdateLane::abandon_early() {
+  if (!early_) return false;
+  wait_beside();
+  table_.end_beside();
+  return std::exchange(early_, {})->changed;
+}
+
+// --- one step late ---
+
+void UpdateLane::prepare_delay() {
+  for (const SegmentStates& state : table_.segments())
+    require<ConfigError>(!state.is_directed(),
+                         "an update of Lamb or Muon cannot be put off: it needs norms or matrices of whole parameters, "
+                         "for which ranks talk to each other; use another optimizer, or switch "
+                         "training.delayed_update off");
+  require<ConfigError>(!table_.by_host() || table_.offload().ratio == 1,
+                       "an update of states of which a part stays on the device (ratio {}) cannot be put off: set "
+                       "offload_optimizer.ratio to 1, or switch training.delayed_update off",
+                       table_.offload().ratio);
+  make_room_for_delay();
+}
+
+void UpdateLane::make_room_for_delay() {
+  make_worker();
+  for (SegmentStates& state : table_.segments()) {
+    if (state.held) continue;
+    const DType dtype = reducer_.dtype();
+    const Shape shape{state.scope.size()};
+    state.held = table_.by_host() ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
+                                  : context_.zeros(shape, dtype, Category::gradients);
+    state.next = context_.zeros(shape, residency_.dtype(state.at), Category::parameters);
+  }
+}
+
+void UpdateLane::drop_room_for_delay() {
+  for (SegmentStates& state : table_.segments()) state.held = state.next = {};
+}
+
+void UpdateLane::delay(double lr, double gradient_scale) {
+  require(!pending_, "an update is put off while another one is pending");
+  for (const SegmentStates& state : table_.segments()) {
+    const Tensor gradients = reducer_.reduced(state.at);
+    if (table_.by_host() && gradients.on_host()) {
+      table_.context_of(gradients).copy(gradients, state.held);
+    } else if (table_.by_host()) {
+      arrived_ = table_.store().copies().down(gradients, state.held, {context_.stream->record()});
+    } else {
+      context_.copy(gradients, state.held);
+    }
+  }
+  if (table_.by_host()) reducer_.keep_until(arrived_);
+  pending_ = {lr, gradient_scale};
+}
+
+void UpdateLane::start(int64_t number) {
+  if (!pending_ || table_.beside() == StateTable::Beside::step) return;
+  table_.set_number(number);
+  const auto walk =
+      std::make_shared<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
+  for (const SegmentStates& state : table_.segments())
+    if (!state.keeps_masters()) context_.copy(residency_.read(state.at, state.scope), state.next);
+  worker_context_.stream->wait(context_.stream->record());
+  done_ = worker_->submit([this, walk] {
+    arrived_.wait();
+    table_.run(
+        *walk, [](const TileView&) {},
+        [&](const TileView& tile) {
+          for (const TrainedPiece& piece : tile.of->pieces)
+            update_(tile, piece, pending_->lr, pending_->gradient_scale);
+        });
+  });
+}
+
+bool UpdateLane::land(int64_t number) {
+  if (!pending_) return false;
+  start(number);
+  wait_beside();
+  table_.end_beside();
+  for (const SegmentStates& state : table_.segments()) {
+    residency_.begin_update(state.at, Pool::device, /*reads=*/false);
+    context_.copy(state.next, table_.parameter_of(state));
+    residency_.end_update(state.at);
+  }
+  pending_.reset();
+  if (!table_.offload().delay_after) drop_room_for_delay();
+  return true;
+}
+
+void UpdateLane::load_pending(const StateSource& source, const PendingUpdate& pending) {
+  require(!pending_, "a pending update is loaded where none can be");
+  make_room_for_delay();
+  for (const SegmentStates& state : table_.segments())
+    for (const StateTile& tile : state.tiles)
+      for (const TrainedPiece& piece : tile.pieces)
+        fill(table_.context_of(state.held), source, StateKind::gradient, *piece.parameter,
+             global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.held));
+  arrived_ = {};
+  pending_ = pending;
+}
+
+// --- as a server ---
+
+void UpdateLane::begin_serving() {
+  require(!pending_ && table_.beside() == StateTable::Beside::nothing, "servers begin while an update is pending");
+  for (const SegmentStates& state : table_.segments())
+    require<ConfigError>(!state.is_directed(), "servers cannot update by Lamb or Muon: ranks would talk to each other");
+  require<ConfigError>(!table_.by_host() && table_.offload().tier.pool == Pool::device,
+                       "servers cannot update states that are offloaded");
+  make_room_for_delay();
+  for (const SegmentStates& state : table_.segments())
+    context_.copy(residency_.read(state.at, state.scope), state.next);
+  served_ =
+      std::make_unique<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
+}
+
+void UpdateLane::end_serving() {
+  if (!served_) return;
+  served_.reset();
+  table_.end_beside();
+  drop_room_for_delay();
+}
+
+void UpdateLane::sum_held_squares(const Tensor& sums, const Tensor& room) const {
+  const Context& context = worker_context_;
+  context.zero(sums);
+  for (const SegmentStates& state : table_.segments()) {
+    const auto [begin, end] = state.counted;
+    if (state.counted.empty()) continue;
+    const auto unit = static_cast<int64_t>(state.at.unit);
+    context.run(SumSquares{.x = state.held.flat(begin, end), .out = room});
+    context.run(AddTo{.x = room, .into = sums.flat(unit, unit + 1)});
+  }
+}
+
+void UpdateLane::update_served(double lr, double gradient_scale, int64_t number) {
+  table_.set_number(number);
+  table_.run(
+      *served_, [](const TileView&) {},
+      [&](const TileView& tile) {
+        for (const TrainedPiece& piece : tile.of->pieces) update_(tile, piece, lr, gradient_scale);
+      });
+}
+
+}  // namespace nought

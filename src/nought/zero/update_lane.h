@@ -1,0 +1,103 @@
+// UpdateLane: when and where updates are made that are not made at once, by the rank's own thread: segment by segment
+// beside the backward pass, one step late beside the passes of the step between, or by a server of asynchronous ranks.
+// It has the thread that makes them, and the gradients that were set aside for them. It never talks to other ranks.
+//
+// Beside the backward pass, segments whose gradients are final are updated while earlier Units' are still computed.
+// Nothing global may stand before it (a norm that clips, a loss scale), so the bits are those of an update afterwards.
+//
+// One step late: theta(t + 1) = theta(t) - A(g(theta(t - 1))) (ZeRO-Offload's one-step delayed parameter update).
+// Between two steps an update is pending, but nothing of it has begun: masters and states are those of before, and its
+// gradients lie beside them. So a checkpoint holds it as it is, and saving changes nothing.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nought/comm/mesh.h"
+#include "nought/zero/reducer.h"
+#include "nought/zero/residency.h"
+#include "nought/zero/state.h"
+#include "nought/zero/state_table.h"
+
+namespace nought {
+
+/// An update whose gradients are there, and which was not applied yet.
+struct PendingUpdate {
+  double lr = 0, gradient_scale = 1;
+};
+
+class UpdateLane {
+ public:
+  using Update = std::function<void(const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale)>;
+  /// update: updates a piece, on any thread. What is referred to stays.
+  UpdateLane(const Context& context, const Mesh& mesh, const std::vector<std::unique_ptr<Unit>>& units,
+             Residency& residency, Reducer& reducer, StateTable& table, Update update);
+
+  // Each as ShardedOptimizer has it; number: that of the update, from 1 on.
+  void begin_early(double lr, double gradient_scale, int64_t number);
+  void update_early();
+  bool abandon_early();
+  /// Waits for what was begun. The places of the segments that are updated.
+  std::vector<size_t> finish_early();
+
+  void delay(double lr, double gradient_scale);
+  void start(int64_t number);
+  bool land(int64_t number);
+  const std::optional<PendingUpdate>& pending() const { return pending_; }
+  void forget_pending() { pending_.reset(); }
+  void load_pending(const StateSource& source, const PendingUpdate& pending);
+  /// Waits until the gradients that were set aside are there.
+  void await_gradients() const { arrived_.wait(); }
+
+  void begin_serving();
+  void end_serving();
+  Event submit(std::function<void()> work) { return worker_->submit(std::move(work)); }
+  /// What the thread computes with.
+  const Context& context() const { return worker_context_; }
+  void sum_held_squares(const Tensor& sums, const Tensor& room) const;
+  void update_served(double lr, double gradient_scale, int64_t number);
+
+  /// Seconds in which the rank's own thread waited.
+  double waited() const { return waited_; }
+
+ private:
+  /// An update beside the backward pass.
+  struct Early {
+    double lr = 0, gradient_scale = 1;
+    std::vector<bool> begun = {};      // by segment: it is updated, or waits for update()
+    std::vector<size_t> updated = {};  // segments
+    Tensor square = {};                // f64 [1]
+    std::atomic<bool> stopped = false;
+    bool changed = false;  // the worker's: parameters or states
+  };
+  void make_worker();
+  /// Waits for what the worker was given.
+  void wait_beside();
+  /// Whether nothing but its own gradients stands before an update of the segment.
+  bool may_be_early(const SegmentStates& state) const;
+  void update_early(const TileView& tile) const;
+  void prepare_delay();
+  void make_room_for_delay();
+  void drop_room_for_delay();
+
+  Context context_;
+  Mesh mesh_;
+  const std::vector<std::unique_ptr<Unit>>& units_;
+  Residency& residency_;
+  Reducer& reducer_;
+  StateTable& table_;
+  Update update_;
+  double waited_ = 0;
+  std::unique_ptr<Early> early_;
+  std::optional<PendingUpdate> pending_;
+  Event arrived_;  // the gradients that were set aside are there
+  Event done_;     // what the worker was given last
+  Context worker_context_;
+  std::unique_ptr<StateTable::Walk> served_;  // null unless it serves
+  std::unique_ptr<Stream> worker_;  // null until there is work for it; the last member: its thread uses the others
+};
+
+}  // namespace nought
