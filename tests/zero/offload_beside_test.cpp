@@ -84,11 +84,11 @@ TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_i
   }
 }
 
-TEST_F(Offload, lamb_and_muon_are_not_put_off) {
-  for (const Method& method : {Method(LambOptions{}), Method(MuonOptions{})})
+TEST_F(Offload, updates_for_which_ranks_talk_to_each_other_are_not_put_off) {
+  for (const Method& method : {Method(LambOptions{}), Method(MuonOptions{}), Method(OneBitAdamOptions{})})
     EXPECT_THAT(test::message_of<ConfigError>(
                     [&] { with_training({.offload = {.delay_after = 0}}, {.method = method}, [](Training&) {}); }),
-                testing::HasSubstr("Lamb or Muon cannot be put off"));
+                testing::HasSubstr("for which ranks talk to each other"));
 }
 
 NOUGHT_SIZE(medium);

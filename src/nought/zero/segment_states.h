@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nought/comm/communicator.h"
+#include "nought/optim/compressed_phase.h"
 #include "nought/zero/state_tiles.h"
 
 namespace nought {
@@ -31,6 +32,11 @@ struct SegmentStates {
   bool is_directed() const {
     return std::any_of(rules.begin(), rules.end(),
                        [](const ParameterRule& rule) { return gives_direction(rule.method); });
+  }
+  /// Whether ranks talk to each other for an update of it: then the rank's own thread makes it, at once.
+  bool talks_to_ranks() const {
+    return is_directed() ||
+           std::any_of(rules.begin(), rules.end(), [](const ParameterRule& rule) { return compresses(rule.method); });
   }
   /// Whether the parameters are not what is updated.
   bool keeps_masters() const {

@@ -48,7 +48,7 @@ bool UpdateLane::may_be_early(const SegmentStates& state) const {
   const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
     return std::find(other->borrowed().begin(), other->borrowed().end(), &unit) != other->borrowed().end();
   });
-  return !is_read && !unit.has_copy() && !unit.is_copy() && !state.is_directed() && !residency_.elsewhere(state.at);
+  return !is_read && !unit.has_copy() && !unit.is_copy() && !state.talks_to_ranks() && !residency_.elsewhere(state.at);
 }
 
 void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
@@ -125,9 +125,9 @@ bool UpdateLane::abandon_early() {
 
 void UpdateLane::prepare_delay() {
   for (const SegmentStates& state : table_.segments())
-    require<ConfigError>(!state.is_directed(),
-                         "an update of Lamb or Muon cannot be put off: it needs norms or matrices of whole parameters, "
-                         "for which ranks talk to each other; use another optimizer, or switch "
+    require<ConfigError>(!state.talks_to_ranks(),
+                         "an update of Lamb, Muon or an optimizer that sends signs cannot be put off: it needs norms, "
+                         "matrices or means, for which ranks talk to each other; use another optimizer, or switch "
                          "training.delayed_update off");
   require<ConfigError>(!table_.by_host() || table_.offload().ratio == 1,
                        "an update of states of which a part stays on the device (ratio {}) cannot be put off: set "
@@ -219,7 +219,8 @@ void UpdateLane::load_pending(const StateSource& source, const PendingUpdate& pe
 void UpdateLane::begin_serving() {
   require(!pending_ && table_.beside() == StateTable::Beside::nothing, "servers begin while an update is pending");
   for (const SegmentStates& state : table_.segments())
-    require<ConfigError>(!state.is_directed(), "servers cannot update by Lamb or Muon: ranks would talk to each other");
+    require<ConfigError>(!state.talks_to_ranks(),
+                         "servers cannot update by Lamb, Muon or signs: ranks would talk to each other");
   require<ConfigError>(!table_.by_host() && table_.offload().tier.pool == Pool::device,
                        "servers cannot update states that are offloaded");
   make_room_for_delay();
