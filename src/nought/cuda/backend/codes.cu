@@ -194,9 +194,8 @@ void start(const Quantize8& op, Place& at) {
 }
 
 void start(const Dequantize8& op, Place& at) {
-  launch(at.launch, (op.x.numel() + kThreads - 1) / kThreads, dim3(kThreads), dequantize_kernel,
-         op.codes.data<uint8_t>(), op.scales.data<float>(), op.x.data<float>(), op.x.numel(), op.block,
-         values_of(DynamicCode::of(op.is_signed)));
+  launch(at.launch, blocks_of_threads_for(op.x.numel()), dim3(kThreads), dequantize_kernel, op.codes.data<uint8_t>(),
+         op.scales.data<float>(), op.x.data<float>(), op.x.numel(), op.block, values_of(DynamicCode::of(op.is_signed)));
 }
 
 void start(const QuantizeBlocks& op, Place& at) {

@@ -50,8 +50,8 @@ void sum_columns(const Launch& where, int64_t rows, int64_t n, const F& f, Real*
   launch(where, strips * chunks, dim3(kStrip, kLanes), chunk_sums_kernel<Real, F>, f, rows, n, room);
   visit_float(out.dtype, [&](auto tag) {
     using O = typename decltype(tag)::type;
-    launch(where, (n + kThreads - 1) / kThreads, dim3(kThreads), add_chunks_kernel<Real, O>, room, chunks, n,
-           accumulate, out.as<O>());
+    launch(where, blocks_of_threads_for(n), dim3(kThreads), add_chunks_kernel<Real, O>, room, chunks, n, accumulate,
+           out.as<O>());
   });
 }
 

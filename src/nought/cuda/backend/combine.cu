@@ -32,8 +32,8 @@ void extremes(const Launch& where, std::span<const Array> inputs, Array out, boo
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Real = std::conditional_t<std::is_integral_v<T>, std::type_identity<T>, std::type_identity<accumulator_t<T>>>;
-    launch(where, (n + kThreads - 1) / kThreads, dim3(kThreads), extremes_kernel<T, typename Real::type>, taken,
-           greatest, out.as<T>(), n);
+    launch(where, blocks_of_threads_for(n), dim3(kThreads), extremes_kernel<T, typename Real::type>, taken, greatest,
+           out.as<T>(), n);
   });
 }
 

@@ -88,13 +88,13 @@ void start(const SignEncode& op, Place& at) {
   auto* const sums = static_cast<double*>(at.room());
   launch(at.launch, blocks, dim3(kThreads), add_and_square_kernel, x, error, sums, are_aligned(x, error), n);
   sum_elements(at.launch, {sums, DType::f64}, sums + blocks, blocks);
-  launch(at.launch, (n + kThreads - 1) / kThreads, dim3(kThreads), encode_signs_kernel, error, sums + blocks,
+  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), encode_signs_kernel, error, sums + blocks,
          op.bits.data<uint8_t>(), op.scale.data<float>(), n);
 }
 
 void start(const SignDecode& op, Place& at) {
   const int64_t n = op.y.numel();
-  launch(at.launch, (n + kThreads - 1) / kThreads, dim3(kThreads), decode_signs_kernel, op.bits.data<uint8_t>(),
+  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), decode_signs_kernel, op.bits.data<uint8_t>(),
          op.scale.data<float>(), op.y.data<float>(), op.factor, op.accumulate, n);
 }
 

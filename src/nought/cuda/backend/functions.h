@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) each_kernel(F f, int64_t n) {
 }
 template <class F>
 void for_each(const Launch& where, int64_t n, const F& f) {
-  launch(where, (n + kThreads - 1) / kThreads, dim3(kThreads), each_kernel<F>, f, n);
+  launch(where, blocks_of_threads_for(n), dim3(kThreads), each_kernel<F>, f, n);
 }
 
 /// True if packs of kWidth elements of every row can be loaded and stored.

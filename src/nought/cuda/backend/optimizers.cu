@@ -217,7 +217,7 @@ struct DirectionStep {
 /// The update in f64 if an array is f64, else in fp32.
 template <template <class> class Step, class Op>
 void update(const Op& op, const UpdateArrays& arrays, int64_t n, const Place& at) {
-  const int64_t pieces = (n + kThreads - 1) / kThreads;
+  const int64_t pieces = blocks_of_threads_for(n);
   if ((arrays.gradient && arrays.gradient.dtype == DType::f64) || (arrays.copy && arrays.copy.dtype == DType::f64)) {
     launch(at.launch, pieces, dim3(kThreads), update_kernel<double, Step<double>>, Step<double>(op), arrays, n);
   } else {

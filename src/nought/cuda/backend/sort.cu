@@ -55,8 +55,7 @@ void sort_keys(const Launch& where, uint64_t* keys, int64_t count) {
   launch(where, tiles, dim3(kThreads), sort_tiles_kernel, keys, count, int64_t{2}, size);
   for (int64_t stage = 2 * size; stage <= count; stage *= 2) {
     for (int64_t distance = stage / 2; distance >= size; distance /= 2)
-      launch(where, (count / 2 + kThreads - 1) / kThreads, dim3(kThreads), sort_step_kernel, keys, count, stage,
-             distance);
+      launch(where, blocks_of_threads_for(count / 2), dim3(kThreads), sort_step_kernel, keys, count, stage, distance);
     launch(where, tiles, dim3(kThreads), sort_tiles_kernel, keys, count, stage, stage);
   }
 }
