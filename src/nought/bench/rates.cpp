@@ -31,7 +31,7 @@ double measure_memory(const Context& context) {
   return work_of(add).bytes / least;
 }
 
-/// Of several calls the least: what is more is other programs'.
+/// The least time of several calls. What a call takes beyond it is due to other programs.
 double least_seconds(Communicator& ranks, int calls, const std::function<void()>& call) {
   Samples samples;
   ranks.barrier().wait();

@@ -17,8 +17,8 @@ struct SharedCores {
   int threads = 1;   // of a rank
   double share = 1;  // threads of all ranks for each core
 };
-/// The same rates, and what each operation of a step of this run takes, measured in about a third of a second. Every
-/// rank plans the same run. Collective.
+/// Measures these rates, and in about a third of a second what each operation of a step of this run takes. Every rank
+/// plans the same run. Collective.
 OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, const ModelConfig& config,
                                   const Layout& layout, const SharedCores& cores);
 

@@ -143,7 +143,7 @@ int run_plan(const PlanOptions& options) {
   std::optional<MachineRates> rates;
   if (!plan.layout.on_gpu()) {
     OperationTimes times = times_on_this_machine(plan, report.config, layout);
-    // Of the run's own stage; without it, of the one that is shown.
+    // The time is that of the run's own stage, or of the stage that is shown, if there is only that one.
     const Layout timed = one_stage ? report.predictions.front().layout : layout;
     report.time = slowest_step(report.config, predict_places(report.config, timed), times);
     rates = times.rates();

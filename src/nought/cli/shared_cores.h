@@ -5,9 +5,9 @@
 
 namespace nought {
 
-/// Of `ranks` ranks on this machine with so many threads each.
+/// How `ranks` ranks on this machine share its cores, with so many threads each.
 SharedCores shared_cores(int ranks, int threads);
-/// Of the ranks of this job.
+/// How the ranks of this job share the cores of their machine.
 SharedCores shared_cores_of_job(int world_size);
 /// What operations take where the ranks of the plan run as threads of this process, as many as a machine like this one
 /// has: all of them, unless they are so many that they must be on several.

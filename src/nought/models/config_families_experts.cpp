@@ -125,7 +125,7 @@ void read_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   read_qwen_moe(reader, config, {.num_experts = 60, .top_k = 4, .intermediate_size = 1408});
   config.experts->shared_intermediate_size = reader.size("shared_expert_intermediate_size", 5632, kMaxWidth);
   config.experts->shared_gate = true;
-  // Of transformers 5, which would choose layers for a window itself if it found none.
+  // transformers 5 writes layer_types, and would choose layers for a window itself if it found none.
   read_layer_types(
       reader, config, config.sliding_window(), [](int64_t, int64_t) { return true; }, 0);
 }

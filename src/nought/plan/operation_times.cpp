@@ -43,7 +43,7 @@ Tensor OperationTimes::filled(const Context& context, const Shape& shape, DType 
 }
 
 double OperationTimes::seconds_of_rank(const std::function<void()>& f, bool one_thread) {
-  // Of one thread: the time that it had a core. What a team waits for is part of its time.
+  // The time of one thread is the time that it had a core. What a team of threads waits for is part of its time.
   if (!one_thread) return seconds_of(f);
   const double begin = processor_seconds();
   f();

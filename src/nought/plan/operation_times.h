@@ -39,7 +39,7 @@ class OperationTimes {
   int64_t refused() const { return refused_; }
 
   const MachineRates& rates() const { return rates_; }
-  /// The same rates, for what else is measured later.
+  /// These rates, to add what is measured later.
   MachineRates& rates() { return rates_; }
 
  private:

@@ -11,7 +11,7 @@ namespace nought {
 /// The FLOPs of the passes of a micro-batch through each stage of the model, recomputation included, divided by
 /// `rate`, FLOP/s of a rank. The passes run on kernels that compute nothing, as in predict().
 std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, double rate);
-/// The same in seconds, by what operations take, the host's work included.
+/// The seconds of these passes by what operations take, the host's work included.
 std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, OperationTimes& times);
 /// The means of the passes of each stage. Where weight gradients are no passes of their own, backward has them.
 std::vector<PassTimes> mean_times(const PipelineTimeline& timeline, const Pipeline& pipeline);

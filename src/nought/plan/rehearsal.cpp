@@ -133,7 +133,7 @@ class SilentTransport final : public Transport {
   int64_t segment_length(DType dtype) const {
     return reduction_segment(dtype, size_, hosts_.most - 1, shared_slot_bytes(hosts_.most));
   }
-  /// Of this rank's part of so many elements.
+  /// How many of so many elements are this rank's part.
   int64_t part_length(int64_t elements) const {
     const int64_t part = ceil_div(elements, size_);
     return intersect({rank_ * part, (rank_ + 1) * part}, {0, elements}).size();

@@ -55,7 +55,7 @@ struct StepTime {
 /// the same step or of the next one, hides its own there too; its arithmetic takes the same cores.
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates);
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, OperationTimes& times);
-/// The same of the slowest of these places of a pipeline.
+/// What a step takes at the slowest of these places of a pipeline.
 StepTime slowest_step(const ModelConfig& config, const std::vector<Prediction>& places, OperationTimes& times);
 
 /// The rows, their sum, and the efficiencies.

@@ -22,7 +22,7 @@ class Rehearsal {
       step(rehearsed_micro_batches(layout));
   }
 
-  /// Of so many micro-batches.
+  /// What a step of so many micro-batches takes.
   StepWork step(int64_t micro_batches) {
     const CountedWork before = rank_.work;
     std::vector<Batch> batches;

@@ -11,8 +11,8 @@ struct StepWork {
   double operations = 0;                       // how many
 };
 
-/// Of the first rank with this place on the pipeline axis: a rehearsal whose operations take what `times` say. What
-/// they do not know yet they remember, and measure() finds out.
+/// The work of the first rank with this place on the pipeline axis, by a rehearsal whose operations take what `times`
+/// say. They remember what they do not know yet, and measure() finds it out.
 StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times);
 /// Seconds of the host for an operation of such a step, besides computing it: tape, allocations, bookkeeping. By the
 /// processor time of a rehearsal, which does nothing else.
