@@ -380,13 +380,20 @@ TEST(SwapSpace, a_memory_without_contents_counts_and_opens_nothing) {
   EXPECT_EQ(swap.traffic().read, int64_t{4} << 30);
 }
 
+TEST(SwapSpace, a_folder_is_made_where_its_parent_is_there) {
+  const test::TempFolder drive;
+  SwapSpace swap(Memory::create(), drive / "offload", "rank 1 on another host");
+  SwapFile(swap, "states", 5, Category::optimizer);
+  EXPECT_TRUE(std::filesystem::is_directory(drive / "offload"));
+}
+
 TEST(SwapSpace, a_folder_that_is_missing_and_a_disk_that_is_too_small_are_named_at_the_start) {
   const auto memory = Memory::create();
   {
-    SwapSpace swap(memory, "/no such folder", "rank 2");
+    SwapSpace swap(memory, "/no drive/folder", "rank 2");
     EXPECT_EQ(
         message_of<IoError>([&] { SwapFile(swap, "states", 5, Category::optimizer); }),
-        "cannot make the swap file of rank 2 for states in /no such folder: No such file or directory; create the "
+        "cannot make the swap file of rank 2 for states in /no drive/folder: No such file or directory; create the "
         "folder, or name another one (nvme_path)");
   }
   const test::TempFolder folder;

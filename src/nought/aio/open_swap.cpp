@@ -8,6 +8,7 @@
 #include <memory>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -50,6 +51,8 @@ OpenSwap::OpenSwap(const std::filesystem::path& folder, std::string name, int64_
 OpenSwap::~OpenSwap() { ::close(descriptor_); }
 
 void OpenSwap::make(const std::filesystem::path& folder) {
+  // Each host makes its own. Where even the parent is missing, the drive may not be mounted: the file is refused below.
+  ::mkdir(folder.c_str(), 0777);
   std::string path = (folder / "nought-swap-XXXXXX").string();
   descriptor_ = ::mkostemp(path.data(), O_CLOEXEC | O_DIRECT);
   if (descriptor_ < 0 && errno == EINVAL) {

@@ -14,8 +14,8 @@ namespace nought {
 
 class OpenSwap {
  public:
-  /// Makes the file, reserves its room, and takes its name away. Bypasses the page cache where the file system can,
-  /// which it tries. IoError with `name`.
+  /// Makes the file, and the folder if its parent is there, reserves the file's room, and takes its name away. Bypasses
+  /// the page cache where the file system can, which it tries. IoError with `name`.
   OpenSwap(const std::filesystem::path& folder, std::string name, int64_t bytes, const SwapFault& fault = nullptr);
   ~OpenSwap();
   OpenSwap(const OpenSwap&) = delete;
