@@ -38,7 +38,12 @@ TEST(Failure, a_message_has_the_beginnings_of_long_values_and_whole_paths) {
   EXPECT_EQ(with_short_values("a \"" + text + "\" b"), "a \"" + text.substr(0, 200) + "...\" b");
   EXPECT_LT(size("a \"" + text + " with spaces " + text + "\" b"), 300u);
   EXPECT_LT(size("the family " + text + " is not known"), 300u);
-  EXPECT_LT(size("keys " + Json(std::vector<std::string>(50'000, "k")).dump() + " are not known"), 9000u);
+  EXPECT_LT(size("keys " + Json(std::vector<std::string>(50'000, "k")).dump() + " are not known"), 1100u);
+  std::string words, lines;
+  for (int i = 0; i < 10'000; ++i) words += "word /a ", lines += "line\n";
+  EXPECT_LT(size("there is no " + words), 1300u) << "of what is not quoted, nothing tells where it ends";
+  EXPECT_LT(size("there is no " + lines), 700u);
+  EXPECT_LT(size("there is no " + lines + words + "\n" + text), 10'000u);
   EXPECT_EQ(with_short_values("\"" + std::string(199, 'x') + "\xC3\xA9y\""), "\"" + std::string(199, 'x') + "...\"");
 }
 

@@ -125,29 +125,46 @@ std::string_view beginning_of(std::string_view text, size_t size) {
   return text.substr(0, size);
 }
 
+/// The line with every value cut, and its end if it is very long for other reasons.
+std::string with_short_values_in_line(std::string_view line) {
+  constexpr size_t kLongest = 200;       // bytes of a value
+  constexpr size_t kLongestLine = 1000;  // of what is not quoted, or has very many values; without paths
+  constexpr size_t kLongestPath = 4096;  // a path is needed whole,
+  constexpr int kMostPaths = 3;          // and no message of ours has more
+  std::string text;
+  size_t others = 0;  // bytes outside of paths
+  int paths = 0;
+  for (size_t at = 0; at < line.size() && others < kLongestLine;) {
+    const bool quoted = line[at] == '"';
+    size_t end = line.find_first_of(quoted ? "\"" : " \"", at + 1);
+    while (quoted && end != line.npos && line[end - 1] == '\\') end = line.find('"', end + 1);
+    std::string_view value = line.substr(at, end == line.npos ? end : end - at);
+    at += value.size();
+    const bool is_path =
+        !quoted && value.find('/') != value.npos && value.size() <= kLongestPath && ++paths <= kMostPaths;
+    const size_t longest = kLongest + (value.find_first_of(" \"") == 0 ? 1 : 0);  // behind what parts it from others
+    text += is_path ? value : beginning_of(value, longest);
+    if (!is_path && value.size() > longest) text += "...";
+    if (!is_path) others += std::min(value.size(), longest);
+    if (quoted && at < line.size()) text += '"', ++at, ++others;
+  }
+  return others < kLongestLine ? text : std::string(beginning_of(text, text.size() - (others - kLongestLine))) + "...";
+}
+
 }  // namespace
 
 std::string with_short_values(std::string_view message) {
-  constexpr size_t kLongest = 200;       // bytes of a value
-  constexpr size_t kLongestLine = 4000;  // of what has very many values; a path has at most 4096
+  constexpr size_t kMostLines = 100, kMostBytes = 20'000;  // a table has fewer
   std::string text;
-  const auto add = [&](std::string_view value) {
-    const size_t longest = kLongest + (value.find_first_of(" \"\n") == 0 ? 1 : 0);  // behind what parts it from others
-    text += beginning_of(value, longest);
-    if (value.size() > longest) text += "...";
-  };
-  for (size_t at = 0; at < message.size();) {
-    const bool quoted = message[at] == '"';
-    size_t end = message.find_first_of(quoted ? "\"" : " \"\n", at + 1);
-    while (quoted && end != message.npos && message[end - 1] == '\\') end = message.find('"', end + 1);
-    const std::string_view value = message.substr(at, end == message.npos ? end : end - at);
-    // A path is needed whole.
-    quoted || value.find('/') == value.npos || value.size() > 4096 ? add(value) : void(text += value);
-    at += value.size();
-    if (quoted && at < message.size()) text += '"', ++at;
+  std::string_view rest = message;
+  for (size_t lines = 0; lines < kMostLines && text.size() < kMostBytes; ++lines) {
+    const size_t end = rest.find('\n');
+    text += with_short_values_in_line(rest.substr(0, end));
+    if (end == rest.npos) return text;
+    text += '\n';
+    rest.remove_prefix(end + 1);
   }
-  const bool is_line = message.find('\n') == message.npos;
-  return !is_line || text.size() <= 2 * kLongestLine ? text : std::string(beginning_of(text, kLongestLine)) + "...";
+  return text + "...";
 }
 
 void print_error(const std::string& message) {
