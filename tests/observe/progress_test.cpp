@@ -239,6 +239,15 @@ TEST(Progress, ends_with_what_was_hidden_and_with_what_kept_the_rest) {
   EXPECT_THAT(text, HasSubstr("\nhidden  updates wait for the backward pass: clipping\n"));
 }
 
+TEST(Progress, a_run_that_has_made_all_its_steps_says_how_to_go_on) {
+  const auto begin_after = [](int64_t step) {
+    return said([&](ProgressPrinter& printer) { printer.on_start(summary_of(step)); });
+  };
+  EXPECT_THAT(begin_after(10),
+              HasSubstr("after step 10, the last one: --set training.max_steps=N goes on to step N\n"));
+  EXPECT_THAT(begin_after(9), HasSubstr("after step 9\n"));
+}
+
 TEST(Progress, an_interruption_says_what_is_saved_and_how_to_go_on) {
   const std::string text = said([](ProgressPrinter& printer) {
     printer.on_start(summary_of());

@@ -93,7 +93,10 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
           : "no MFU: the peak of the device is not known";
   say(fmt::format("speed   {} per token, forward and backward{}; {}", format_rate(summary.flops_per_token, "FLOP"),
                   summary.frozen > 0 ? ", less what is frozen" : "", peak));
-  if (first_step_ > 0) say(fmt::format("resume  after step {}", first_step_));
+  const bool is_over = first_step_ > 0 && first_step_ >= max_steps_;
+  if (first_step_ > 0)
+    say(fmt::format("resume  after step {}{}", first_step_,
+                    is_over ? ", the last one: --set training.max_steps=N goes on to step N" : ""));
 }
 
 void ProgressPrinter::on_step(const StepReport& report) {
