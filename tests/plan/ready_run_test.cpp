@@ -38,6 +38,23 @@ TEST(ReadyRun, has_the_values_that_wait_for_model_and_data) {
   EXPECT_EQ(test::value_of(plan, "reduce_bucket_size"), "2304");
 }
 
+TEST(ReadyRun, tells_the_length_of_a_run_whose_text_was_read_in_part) {
+  const TempFolder folder;
+  constexpr int64_t kSequence = 16, kSamples = 20'000;
+  const std::string text = fmt::format(
+      R"({{"model": "{}", "data": {{"files": ["{}"], "tokenizer": "bytes", "seq_length": {}}},
+           "training": {{"num_train_epochs": 3, "per_device_train_batch_size": 4, "warmup_ratio": 0.25,
+                         "lr_scheduler_type": "cosine", "output_dir": "{}"}}}})",
+      test::golden_folder("open/llama"), folder.write("a.txt", std::string(kSequence * kSamples + 1, 'x')).string(),
+      kSequence, (folder / "out").string());
+  const RunPlan plan =
+      ready_run(test::plan_of(text), StartMode::fresh, {.text_bytes = 1 << 16, .makes_folders = false}).plan;
+  EXPECT_EQ(plan.max_steps, 0) << "train alone knows it";
+  EXPECT_EQ(test::value_of(plan, "max_steps"), "about 15000");
+  EXPECT_EQ(test::value_of(plan, "schedule.total_steps"), "about 15000");
+  EXPECT_EQ(test::value_of(plan, "schedule.warmup_steps"), "about 3750");
+}
+
 }  // namespace
 }  // namespace ready_run_test
 }  // namespace nought

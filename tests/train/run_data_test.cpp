@@ -17,7 +17,9 @@ namespace {
 
 using test::message_of;
 using test::TempFolder;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string some_text(int seed) {
   std::string text;
@@ -153,6 +155,17 @@ TEST(RunData, data_without_a_trained_token_is_refused_and_the_share_of_others_is
   EXPECT_THAT(look_at_data(plan, *tokenizer, 1 << 20).describe("bytes"),
               HasSubstr(describe_tokens(data.training.num_tokens(), targets, "bytes") + ", "));
   EXPECT_EQ(describe_tokens(2000, 500, "bytes"), "2.00K tokens (tokenizer bytes), 25% of them trained");
+}
+
+TEST(RunData, nothing_is_said_of_the_share_that_is_trained_where_all_text_is) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const DataPlan plan =
+      plan_of(run_of(folder, {{"files", {folder.write("a.txt", std::string(100'000, 'x')).string()}}})).data;
+  for (const int64_t text_bytes : {1 << 20, 1 << 10})
+    EXPECT_THAT(look_at_data(plan, *tokenizer, text_bytes).describe("bytes"), Not(HasSubstr("trained")));
+  const RunData data = open_data(plan, *tokenizer);
+  EXPECT_THAT(describe_tokens(data.training.num_tokens(), data.targets, "bytes"), EndsWith(" (tokenizer bytes)"));
 }
 
 TEST(RunData, conversations_longer_than_a_sample_are_counted_with_the_length_that_has_room) {

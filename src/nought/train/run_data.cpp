@@ -1,6 +1,7 @@
 #include "nought/train/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "nought/base/text.h"
 #include "nought/data/token_file.h"
@@ -69,17 +70,17 @@ void note_what_is_left(const TokenDataset& data, std::vector<std::string>& notes
 
 /// What is longer than a sample is trained in parts that do not see each other. `of`: " of ..." if only a part was
 /// read.
-void note_long_conversations(const TokenDataset& data, const std::string& of, std::vector<std::string>& notes) {
-  const ConversationLengths lengths = data.conversation_lengths();
+void note_long_conversations(const ConversationLengths& lengths, int64_t seq_length, const std::string& of,
+                             std::vector<std::string>& notes) {
   if (lengths.longer == 0) return;
-  const std::string most = lengths.most_of_99 > data.seq_length() && lengths.most_of_99 < lengths.longest
+  const std::string most = lengths.most_of_99 > seq_length && lengths.most_of_99 < lengths.longest
                                ? fmt::format(", {} for 99% of them", lengths.most_of_99)
                                : "";
   notes.push_back(fmt::format(
       "{} of {} conversations{} are longer than data.seq_length {}: they are cut, and what follows a cut is "
       "trained without what came before it; the longest has {} tokens: --set data.seq_length={} has room "
       "for all{}",
-      lengths.longer, lengths.count, of, data.seq_length(), lengths.longest, lengths.longest, most));
+      lengths.longer, lengths.count, of, seq_length, lengths.longest, lengths.longest, most));
 }
 
 std::string percent(double share) {
@@ -98,9 +99,9 @@ double trained_share(int64_t targets, int64_t tokens) {
 }  // namespace
 
 std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer) {
-  return fmt::format("{} tokens (tokenizer {}), {} of them trained", format_count(static_cast<double>(tokens)),
-                     tokenizer,
-                     percent(static_cast<double>(trained) / static_cast<double>(std::max<int64_t>(tokens, 1))));
+  const double share = static_cast<double>(trained) / static_cast<double>(std::max<int64_t>(tokens, 1));
+  return fmt::format("{} tokens (tokenizer {}){}", format_count(static_cast<double>(tokens)), tokenizer,
+                     trained == tokens ? "" : fmt::format(", {} of them trained", percent(share)));
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
@@ -117,9 +118,10 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   const TokenDataset all = TokenDataset::from_sources(training_sources(plan), tokenizer, options);
   auto [training, tail] = all.split_tail(plan.validation_fraction);
   RunData data{.training = std::move(training), .notes = std::move(notes)};
-  data.targets = data.training.num_targets();
+  const ConversationLengths conversations = all.conversation_lengths();
+  data.targets = conversations.count > 0 ? data.training.num_targets() : data.training.num_tokens();
   if (data.training.num_samples() > 0) trained_share(data.targets, data.training.num_tokens());
-  note_long_conversations(all, "", data.notes);
+  note_long_conversations(conversations, plan.seq_length, "", data.notes);
   note_what_is_left(data.training, data.notes);
   add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
@@ -136,10 +138,9 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
 std::string DataLook::describe(std::string_view tokenizer) const {
   const std::string all = fmt::format("{} file{}", files, files == 1 ? "" : "s");
   if (!whole)
-    return fmt::format(
-        "{} with {} of text (tokenizer {}): looked at {} of it, of which {} of the tokens are trained; "
-        "train reads all",
-        all, format_bytes(text_bytes), tokenizer, format_bytes(read_bytes), percent(trained));
+    return fmt::format("{} with {} of text (tokenizer {}): looked at {} of it{}; train reads all", all,
+                       format_bytes(text_bytes), tokenizer, format_bytes(read_bytes),
+                       trained < 1 ? fmt::format(", of which {} of the tokens are trained", percent(trained)) : "");
   const TokenDataset& data = whole->training;
   return fmt::format("{}, {}, {} samples of {} tokens", all,
                      describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),
@@ -161,6 +162,17 @@ int64_t encode_beginning(const std::filesystem::path& file, CorpusOptions corpus
     read += static_cast<int64_t>(portion->bytes.size());
   } while (read < bytes);
   return read;
+}
+
+/// How many samples there are to train on if all text has as many tokens for each byte.
+int64_t expected_samples(const DataPlan& plan, double tokens_per_byte) {
+  double tokens = 0;
+  for (const DataSource& source : training_sources(plan))
+    for (const std::filesystem::path& file : source.files)
+      tokens += file.extension() == kTokenFileExtension
+                    ? static_cast<double>(TokenFile(file).size())
+                    : tokens_per_byte * static_cast<double>(MappedFile(file).bytes().size());
+  return std::llround(tokens * (1 - plan.validation_fraction) / static_cast<double>(plan.seq_length));
 }
 
 }  // namespace
@@ -188,8 +200,12 @@ DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t 
   for (const std::filesystem::path& file : texts)
     if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share, *tokens);
   const TokenDataset seen(tokens, {0, tokens->size()}, plan.seq_length);
-  if (seen.num_samples() > 0) look.trained = trained_share(seen.num_targets(), seen.num_tokens());
-  note_long_conversations(seen, " of those that were looked at", look.notes);
+  const ConversationLengths conversations = seen.conversation_lengths();
+  if (seen.num_samples() > 0 && conversations.count > 0)
+    look.trained = trained_share(seen.num_targets(), seen.num_tokens());
+  look.about_samples = expected_samples(
+      plan, static_cast<double>(seen.num_tokens()) / static_cast<double>(std::max<int64_t>(look.read_bytes, 1)));
+  note_long_conversations(conversations, plan.seq_length, " of those that were looked at", look.notes);
   return look;
 }
 

@@ -16,7 +16,7 @@ namespace nought {
 struct RunData {
   TokenDataset training;
   std::optional<TokenDataset> validation = {};
-  int64_t targets = 0;                  // of the samples to train on
+  int64_t targets = 0;                  // of the samples to train on; all tokens where the data masks none
   std::vector<std::string> notes = {};  // of files that are not plain text, and of much that is not trained
   std::vector<int32_t> stop_ids = {};   // that end an answer, the template's own before the one that ends a document
   std::string chat_template = {};       // see TokenizerExport
@@ -28,17 +28,18 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan);
 /// Encodes text files and maps token files. IoError and ConfigError name the file. ConfigError also if no token would
 /// be trained.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// "2.87K tokens (tokenizer bytes), 38% of them trained".
+/// "2.87K tokens (tokenizer bytes), 38% of them trained", or nothing of the share if all are.
 std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer);
 /// What look_at_data() has seen.
 struct DataLook {
   int64_t files = 0, text_files = 0;
   int64_t text_bytes = 0, read_bytes = 0;  // bytes of all text files, and how many of them were read
   std::optional<RunData> whole = {};       // the data, if all of it was read
-  double trained = 1;                      // else the share of what was read that is trained
+  double trained = 1;                      // else the share of what was read that is trained,
+  int64_t about_samples = 0;               // and as many samples to train on as its tokens let expect
   std::vector<std::string> notes = {};     // as those of RunData
 
-  /// "3 files, 11.7M tokens (tokenizer bytes), 100% of them trained, 45761 samples of 256 tokens", or what was read of
+  /// "3 files, 11.7M tokens (tokenizer bytes), 38% of them trained, 45761 samples of 256 tokens", or what was read of
   /// how much.
   std::string describe(std::string_view tokenizer) const;
 };
