@@ -376,6 +376,19 @@ TEST(ChatTemplate, tools_are_written_by_programs_and_refused_by_notations) {
   EXPECT_FALSE(chatml.prompt(asks, of(R"({"tools": []})")).empty());
 }
 
+TEST(ChatTemplate, documents_are_written_by_programs_and_refused_by_notations) {
+  const auto bytes = make_tokenizer("bytes");
+  const jinja::Value given =
+      jinja::value_of(OrderedJson::parse(R"({"documents": [{"title": "t", "text": "d"}]})"), jinja::kData);
+  const std::vector<ChatMessage> asks{{"user", "a"}};
+  const ChatTemplate program({"test", "{{ documents[0].text }}{% for m in messages %}{{ m.content }}{% endfor %}", {}},
+                             *bytes);
+  EXPECT_EQ(bytes->decode(program.prompt(asks, given)), "da");
+  const ChatTemplate chatml(ChatFormat::chatml, *bytes);
+  EXPECT_THAT(message_of<ConfigError>([&] { chatml.prompt(asks, given); }),
+              HasSubstr("the chat template chatml does not write \"documents\""));
+}
+
 TEST(ChatTemplate, a_role_is_a_word_and_a_message_is_made_valid_text) {
   const auto bytes = make_tokenizer("bytes");
   const ChatTemplate chat({"test", "{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}", {}}, *bytes);

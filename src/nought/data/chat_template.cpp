@@ -117,19 +117,25 @@ bool has_list(const Value& mapping, std::string_view name) {
 
 }  // namespace
 
-/// The notations by name have no way to write tools: without a word the model would learn to answer without them.
-void ChatTemplate::refuse_tools(std::span<const ChatMessage> messages, const Value& variables) const {
+/// The notations by name have no way to write tools and documents: without a word the model would learn to answer
+/// without them.
+void ChatTemplate::refuse_unwritten(std::span<const ChatMessage> messages, const Value& variables) const {
   const bool calls = std::any_of(messages.begin(), messages.end(),
                                  [](const ChatMessage& each) { return has_list(each.fields, "tool_calls"); });
   require<ConfigError>(!calls && !has_list(variables, "tools"),
                        "the chat template {} writes neither tools nor calls of them: give the template of a model that "
                        "has learned them, as a Jinja file (data.chat_template, --chat-template)",
                        source_.name);
+  require<ConfigError>(
+      !has_list(variables, "documents"),
+      "the chat template {} does not write \"documents\": give the template of a model that has learned "
+      "them, as a Jinja file (data.chat_template, --chat-template), or remove the key",
+      source_.name);
 }
 
 Rendered ChatTemplate::text(std::span<const ChatMessage> messages, const Value& variables, bool asks,
                             const std::tm& now) const {
-  if (source_.is_notation) refuse_tools(messages, variables);
+  if (source_.is_notation) refuse_unwritten(messages, variables);
   std::vector<Value> all;
   for (const ChatMessage& each : messages) all.push_back(value_of_message(each, all.size() + 1));
   // As apply_chat_template() has it: tools and documents are none if there are none.

@@ -100,8 +100,8 @@ class ChatTemplate {
   std::optional<MarkerMatch> next_marker(const jinja::Rendered& text, size_t from) const;
   /// `targets` are in their order.
   void encode(const jinja::Rendered& text, std::span<const Span> targets, Tokens& tokens) const;
-  /// ConfigError if there are tools, or calls of them.
-  void refuse_tools(std::span<const ChatMessage> messages, const jinja::Value& variables) const;
+  /// ConfigError if there are tools, calls of them, or documents.
+  void refuse_unwritten(std::span<const ChatMessage> messages, const jinja::Value& variables) const;
   /// ConfigError if there are any, which says how to add them.
   void refuse(const std::vector<std::string>& markers) const;
   /// Those of refused_markers() that the program wrote.
