@@ -235,9 +235,16 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   EXPECT_THAT(refusal("{{ x }}", ("{\"x\": " + repeat("[", 90) + repeat("]", 90) + "}").c_str()), testing::IsEmpty());
 }
 
+TEST(Jinja, a_program_that_exceeds_its_bounds_is_told_them) {
+  EXPECT_THAT(refusal("{{ range(10000000000)|length }}"), HasSubstr("takes too much time or memory: more than 1000"));
+  const std::string given = R"({"x": ")" + std::string(5000, 'y') + "\"}";
+  EXPECT_THAT(refusal("{{ raise_exception('no ' ~ x) }}", given.c_str()),
+              HasSubstr("no " + std::string(197, 'y') + "..."));
+}
+
 NOUGHT_SIZE(medium);
 TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
-  // Each would take what 10,000 characters or 1,000 elements take 99,999 times, if it cost one step at a time.
+  // Each would take what 10,000 characters or 1,000 elements take 9,999 times, if it cost one step at a time.
   for (const char* costly : {"x|upper",       "x|title",
                              "x.strip('b')",  "x.replace('b', 'c')",
                              "x.split('b')",  "x.startswith(x)",
@@ -255,10 +262,11 @@ TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
                              "{'a': 1}[x]",   "x in m",
                              "m.get('k999')", "m|items|list",
                              "m == n",        "m|dictsort|length",
-                             "l|sort",        "l|map('string')"}) {
+                             "l|sort",        "l|map('string')",
+                             "m.values()"}) {
     const std::string program =
         "{% set ns = namespace(x='a', l=[0], m={}) %}"
-        "{% for i in range(99999) %}{% set r = " +
+        "{% for i in range(9999) %}{% set r = " +
         std::string(costly) + " %}{% endfor %}";
     OrderedJson given = {{"x", std::string(10'000, 'a')}, {"y", std::string(10'000, 'a')}};
     for (int i = 0; i < 1'000; ++i) {
@@ -268,6 +276,9 @@ TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
     given["n"] = given["m"];
     EXPECT_THAT(refusal(program, given.dump().c_str()), HasSubstr("too much time")) << costly;
   }
+  EXPECT_EQ(render("{% for i in range(9999) %}{% set r = x %}{% endfor %}{{ r }}", R"({"x": "a"})"), "");
+  const std::string wide = R"({"x": ")" + std::string(100'000, ',') + "\"}";
+  EXPECT_THAT(refusal("{{ range(300)|tojson(separators=(x, ':')) }}", wide.c_str()), HasSubstr("too much time"));
 }
 
 /// Each character becomes a value of its own.

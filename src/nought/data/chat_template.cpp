@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
+#include <optional>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -205,11 +206,10 @@ class ChatTemplate::Answers {
   Answers(const ChatTemplate& chat, std::span<const ChatMessage> messages, const Value& variables)
       : chat_(chat), messages_(messages), variables_(variables) {}
 
-  /// The text of the first `count` messages.
+  /// The text of the first `count` messages. One is kept: those of all beginnings would take the square of the memory.
   const Rendered& text(size_t count) {
-    const auto found = texts_.find(count);
-    return found != texts_.end() ? found->second
-                                 : texts_.emplace(count, write(messages_.first(count), false)).first->second;
+    if (!text_ || text_->first != count) text_.emplace(count, write(messages_.first(count), false));
+    return text_->second;
   }
   /// Where message `index` lies in the text of the first `count`; nothing if that text has it otherwise than the model
   /// writes it.
@@ -274,8 +274,8 @@ class ChatTemplate::Answers {
     }
     return all.size();
   }
-  std::optional<size_t> end_of_earlier(const Rendered& all, size_t begin, size_t index) {
-    const Rendered& ends = text(index + 1);
+  std::optional<size_t> end_of_earlier(const Rendered& all, size_t begin, size_t index) const {
+    const Rendered ends = write(messages_.first(index + 1), false);
     const size_t end = common(all, ends);
     const bool whole = end >= end_of_data(ends, ends.size()) && (end == ends.size() || has_tail(all, begin, end));
     return whole ? std::optional(end) : std::nullopt;
@@ -284,7 +284,7 @@ class ChatTemplate::Answers {
   const ChatTemplate& chat_;
   std::span<const ChatMessage> messages_;
   Value variables_;
-  std::map<size_t, Rendered> texts_;
+  std::optional<std::pair<size_t, Rendered>> text_;  // of how many messages
 };
 
 ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> messages, const Value& variables) const {

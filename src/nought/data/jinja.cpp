@@ -10,7 +10,7 @@ namespace nought::jinja {
 namespace {
 
 constexpr size_t kMaxSource = size_t{1} << 20;
-constexpr size_t kSteps = 1'000'000, kStepsPerByte = 4;
+constexpr size_t kSteps = 1'000'000, kStepsPerByte = 4;  // as the message of Budget::step() says
 
 size_t bytes_of(const Value& value) {
   size_t bytes = sizeof(Value) + (value.text() ? value.text()->size() : 0);

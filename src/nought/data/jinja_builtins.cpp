@@ -11,6 +11,8 @@ namespace nought::jinja {
 
 namespace {
 
+constexpr size_t kCall = 4;  // steps of a call: what it allocates for its arguments and for what it returns
+
 // What arguments are.
 
 int64_t integer_of(const Value& value, std::optional<int64_t> otherwise = {}) {
@@ -32,8 +34,10 @@ std::vector<std::string> words(std::string_view text) {
 // Functions.
 
 Value raise(Call& call) {
+  constexpr size_t kLongest = 200;  // it may quote a whole conversation
   call.machine.refuses = true;
-  fail<ConfigError>("{}", to_utf8(to_text(call[0], call.budget)));
+  const Text message = to_text(call[0], call.budget);
+  fail<ConfigError>("{}{}", to_utf8(message.substr(0, kLongest)), message.size() > kLongest ? "..." : "");
 }
 
 Value make_namespace(Call& call) {
@@ -303,7 +307,11 @@ const std::vector<Builtin>& builtins() {
          return !found.is_undefined() ? found : call.bound[1] ? call[1] : Value(Value::None());
        }},
       {kMethod | kOfMap, "keys", "", [](Call& call) { return Value::list(elements_of(call.self, call.budget)); }},
-      {kMethod | kOfMap, "values", "", [](Call& call) { return Value::list(call.self.map()->values); }},
+      {kMethod | kOfMap, "values", "",
+       [](Call& call) {
+         call.budget.step(2 * call.self.map()->values.size());
+         return Value::list(call.self.map()->values);
+       }},
       {kMethod | kOfMap | kFilter, "items", "", items},
 
       {kMethod | kOfText | kFilter, "capitalize lower title upper", "", change_case},
@@ -377,6 +385,7 @@ Value run_builtin(const Builtin& builtin, Role role, std::string_view name, Mach
   const bool fits = (!is_of_text || self.text()) && (!is_of_map || self.map());
   if (!fits && role == kMethod) fail<ConfigError>("{} has no method \"{}\"", self.describe(), name);
   if (!fits && is_of_text) self = to_text(self, machine.budget);
+  machine.budget.step(kCall);
   Call call{machine, machine.budget, name, std::move(self), given};
   if (!builtin.takes_any) call.bound = bind_arguments(name, builtin.parameters, given);
   return builtin.run(call);

@@ -55,6 +55,7 @@ class Writer {
     const std::string_view brackets = is_map ? "{}" : is_tuple ? "()" : "[]";
     written += brackets[0];
     for (size_t i = 0; i < all->values.size(); ++i) {
+      if (json_) budget_.step((json_->comma.size() + json_->colon.size()) / 4);
       if (i > 0) written += json_ ? json_->comma : ", ";
       begin_line(level + 1);
       if (is_map) write_single(all->keys[i]);
@@ -273,7 +274,9 @@ void Items::set(const Value& key, const Value& value) {
 }
 
 void Budget::step(size_t count) {
-  require<ConfigError>(count <= steps_, "takes too much time or memory: its steps are limited");
+  require<ConfigError>(
+      count <= steps_,
+      "takes too much time or memory: more than {} steps (a million, and 4 for each byte that it is given)", limit_);
   steps_ -= count;
 }
 

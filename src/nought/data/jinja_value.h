@@ -100,7 +100,7 @@ class Value {
 /// makes. As nothing is given back, steps bound memory too.
 class Budget {
  public:
-  explicit Budget(size_t steps) : steps_(steps) {}
+  explicit Budget(size_t steps) : limit_(steps), steps_(steps) {}
   /// ConfigError if that is used up.
   void step(size_t count = 1);
   void touch(const Text& text) { step(1 + text.size() / 4); }
@@ -110,7 +110,7 @@ class Budget {
   void search(const Text& text, const Text& wanted) { step(1 + text.size() / 4 + text.size() * wanted.size() / 64); }
 
  private:
-  size_t steps_;
+  size_t limit_, steps_;
 };
 
 /// A list, a tuple, or what has keys, in their order: a mapping, or a namespace, which alone can change.
