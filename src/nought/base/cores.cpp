@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
+
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -32,22 +34,22 @@ std::vector<int> allowed_cpus() {
 int count_cores(const std::vector<int>& cpus) {
   std::set<std::string> cores;
   for (int cpu : cpus) {
-    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-    std::string siblings;
-    if (!std::getline(file, siblings)) siblings = fmt::format("cpu{}", cpu);
-    cores.insert(siblings);
+    const std::string name = fmt::format("cpu{}", cpu);
+    const std::string siblings =
+        system_text(fmt::format("/sys/devices/system/cpu/{}/topology/thread_siblings_list", name));
+    cores.insert(siblings.empty() ? name : siblings);
   }
   return std::max(1, static_cast<int>(cores.size()));
 }
 
 /// The cgroup's share of processor time, in cores; a large number where there is no limit.
 int processor_time_limit() {
-  std::ifstream version2("/sys/fs/cgroup/cpu.max");
+  std::istringstream version2(system_text("/sys/fs/cgroup/cpu.max"));
   double quota = 0, period = 0;
   if (!(version2 >> quota >> period)) {  // "max 100000" fails to parse too: no limit
-    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-        period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-    if (!(quota_file >> quota) || !(period_file >> period)) quota = 0;
+    std::istringstream version1(system_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +
+                                system_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+    if (!(version1 >> quota >> period)) quota = 0;
   }
   constexpr int kUnlimited = 1 << 20;
   return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(quota / period))) : kUnlimited;

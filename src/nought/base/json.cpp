@@ -1,15 +1,14 @@
 #include "nought/base/json.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include <fmt/core.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -170,12 +169,9 @@ Json parse_json(std::string_view text, std::string_view name) {
 }
 
 Json read_json_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  const bool readable = file && !std::filesystem::is_directory(path);
-  if (readable) text << file.rdbuf();
-  require<IoError>(readable && !file.bad(), "{}: the file cannot be read; does it exist?", path);
-  return parse_json(text.str(), path);
+  const std::optional<std::string> text = bytes_if_there(path);
+  require<IoError>(text.has_value(), "{}: there is no such file", path);
+  return parse_json(*text, path);
 }
 
 std::string describe_json(const Json& value) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/bench/bench.h"
 #include "nought/io/mapped_file.h"
 #include "nought/io/safetensors_writer.h"
@@ -34,7 +36,7 @@ class Scratch {
 
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+  Descriptor(const fs::path& path, int flags) : path_(path), fd_(open_file(path, flags, 0600)) {
     require<IoError>(fd_ >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
   }
   Descriptor(const Descriptor&) = delete;
@@ -55,8 +57,10 @@ class Descriptor {
 
  private:
   int64_t progress(ssize_t bytes) const {
-    require<IoError>(bytes > 0, "cannot read or write {}: {}", path_.string(), std::strerror(errno));
-    return bytes;
+    const int reason = errno;
+    require<IoError>(bytes > 0 || (bytes < 0 && reason == EINTR), "cannot read or write {}: {}", path_.string(),
+                     std::strerror(reason));
+    return std::max<int64_t>(bytes, 0);
   }
 
   fs::path path_;

@@ -19,6 +19,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/base/math.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -34,8 +35,7 @@ class Plain {
  public:
   Plain(const OpenSwap& file, bool direct)
       : direct_(direct),
-        descriptor_(::open(fmt::format("/proc/self/fd/{}", file.descriptor()).c_str(),
-                           O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0))) {
+        descriptor_(open_file(fmt::format("/proc/self/fd/{}", file.descriptor()), O_RDWR | (direct ? O_DIRECT : 0))) {
     require<IoError>(descriptor_ >= 0, "cannot open {} again: {}", file.name(), std::strerror(errno));
   }
   ~Plain() { ::close(descriptor_); }

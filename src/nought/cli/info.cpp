@@ -1,6 +1,6 @@
 // nought info: what this build contains and what it finds on this machine; or what is in a checkpoint.
-#include <fstream>
 #include <memory>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <hwy/highway.h>
@@ -10,6 +10,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
@@ -31,7 +32,7 @@ constexpr FileFormat kInfoFormat{"nought-info", 1};
 
 /// A number of kB in /proc/meminfo, in bytes; 0 if it is not there.
 int64_t memory_bytes(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
+  std::istringstream file(system_text("/proc/meminfo"));
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(key + ":")) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
   return 0;

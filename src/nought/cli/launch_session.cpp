@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nought/base/open_file.h"
 #include "nought/base/process.h"
 
 namespace nought {
@@ -71,8 +72,8 @@ std::vector<std::string> LaunchSession::remove_left(const Roots& roots) {
   std::vector<std::string> removed;
   for (const fs::path& root : {roots.temporary, roots.shared}) {
     std::error_code error;
-    for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-      const fs::path path = it->path();
+    for (const fs::directory_entry& entry : entries_of(root, error)) {
+      const fs::path& path = entry.path();
       if (!path.filename().string().starts_with(prefix_of_user()) || !is_left(path)) continue;
       std::error_code failed;
       fs::remove_all(path, failed);

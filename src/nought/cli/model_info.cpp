@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/data/tokenizer.h"
 #include "nought/io/file_format.h"
@@ -55,7 +56,7 @@ void add_weights(const fs::path& path, OrderedJson& info) {
   info["parameters"] = source.model().parameter_count();
   info["dtype"] = name_of(source.dtype());
   int64_t files = 0, bytes = 0;
-  for (const auto& entry : fs::directory_iterator(path))
+  for (const auto& entry : entries_of(path))
     if (entry.path().extension() == ".safetensors") ++files, bytes += static_cast<int64_t>(entry.file_size());
   info["files"] = files;
   info["bytes"] = bytes;

@@ -7,6 +7,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
 #include "nought/bench/step_budget.h"
@@ -24,7 +25,6 @@
 #include "nought/comm/linked.h"
 #include "nought/config/run_config.h"
 #include "nought/io/atomic_file.h"
-#include "nought/io/open_file.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_file.h"
-#include "nought/io/open_file.h"
 
 namespace nought {
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
-#include "nought/io/open_file.h"
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -76,8 +76,9 @@ void AtomicFile::commit() {
   require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
   if (const int failed = flush(descriptor_); failed != 0)
     fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(failed));
-  const int closed = ::close(std::exchange(descriptor_, -1));
-  if (closed == 0 && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
+  // Where a signal interrupts close(), the descriptor is gone all the same, and everything was flushed before.
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0 || errno == EINTR;
+  if (closed && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
   const int reason = errno;
   ::unlink(partial().c_str());
   fail<IoError>("{}: cannot give the finished file its name: {}", path_.string(), std::strerror(reason));

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 
@@ -27,7 +28,7 @@ fs::path partial_folder(const fs::path& path) { return path.string() + ".partial
 
 void begin_folder(const fs::path& path) {
   const fs::path partial = partial_folder(path);
-  with_io_errors(partial, [&] { fs::remove_all(partial), fs::create_directories(partial); });
+  with_io_errors(partial, [&] { remove_all_of(partial), fs::create_directories(partial); });
 }
 
 void publish_folder(const fs::path& path) {
@@ -35,12 +36,12 @@ void publish_folder(const fs::path& path) {
   with_io_errors(path, [&] {
     require<IoError>(fs::is_directory(partial), "cannot write {}: {} is not there", path.string(), partial.string());
     sync_folder(partial);
-    fs::remove_all(old);  // left by a version that knew no exchange, or by a crash without one
+    remove_all_of(old);  // left by a version that knew no exchange, or by a crash without one
     const bool replaces = fs::exists(path), exchanged = replaces && exchange(partial, path);
     if (replaces && !exchanged) fs::rename(path, old);
     if (!exchanged) fs::rename(partial, path);
     sync_folder(path.parent_path());
-    fs::remove_all(exchanged ? partial : old);
+    remove_all_of(exchanged ? partial : old);
   });
 }
 

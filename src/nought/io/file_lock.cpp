@@ -13,8 +13,8 @@
 
 #include "nought/base/error.h"
 #include "nought/base/host.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
-#include "nought/io/open_file.h"
 
 namespace nought {
 

@@ -4,13 +4,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <set>
 
 #include <fnmatch.h>
 
-#include "nought/io/open_file.h"
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -23,14 +22,9 @@ using Components = std::span<const std::string>;
 bool has_wildcard(const std::string& component) { return component.find_first_of("*?[") != std::string::npos; }
 
 // The entries of a folder; none if it cannot be listed, as a shell would have it.
-std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
-  std::vector<fs::directory_entry> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : folder, error), end; !error && it != end;
-       it.increment(error)) {
-    entries.push_back(*it);
-  }
-  return entries;
+std::vector<fs::directory_entry> listed(const fs::path& folder) {
+  std::error_code ignored;
+  return entries_of(folder.empty() ? fs::path(".") : folder, ignored);
 }
 
 // Adds to `found` the files below `base` whose remaining path matches `rest`.
@@ -43,7 +37,7 @@ void match(const fs::path& base, Components rest, std::set<fs::path>& found) {
   const std::string& component = rest.front();
   if (component == "**") {
     match(base, rest.subspan(1), found);
-    for (const fs::directory_entry& entry : entries_of(base)) {
+    for (const fs::directory_entry& entry : listed(base)) {
       const std::string name = entry.path().filename().string();
       if (name.starts_with('.') || entry.is_symlink(error)) continue;
       if (entry.is_directory(error)) match(base / name, rest, found);
@@ -51,7 +45,7 @@ void match(const fs::path& base, Components rest, std::set<fs::path>& found) {
     // A trailing ** takes the files of the folder too.
     if (rest.size() == 1) match(base, std::array<std::string, 1>{"*"}, found);
   } else if (has_wildcard(component)) {
-    for (const fs::directory_entry& entry : entries_of(base)) {
+    for (const fs::directory_entry& entry : listed(base)) {
       const std::string name = entry.path().filename().string();
       if (::fnmatch(component.c_str(), name.c_str(), FNM_PERIOD) == 0) match(base / name, rest.subspan(1), found);
     }
@@ -95,13 +89,8 @@ std::vector<fs::path> expand_globs(std::span<const std::string> patterns) {
 }
 
 std::string read_bytes(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
   std::optional<std::string> text = bytes_if_there(file);
-  require<IoError>(text.has_value(), "{}: cannot open: it was removed", file.string());
-  require<IoError>(text->size() == size, "{}: cannot read: only {} of {} bytes came", file.string(), text->size(),
-                   size);
+  require<IoError>(text.has_value(), "{}: cannot read: there is no such file", file.string());
   return *std::move(text);
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
+#include <sstream>
+
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -42,7 +44,7 @@ std::optional<fs::path> hub_snapshot(const std::string& name) {
   std::string folder = "models--" + name;
   if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
   const fs::path model = hub_cache() / folder;
-  std::ifstream main(model / "refs" / "main");
+  std::istringstream main(bytes_if_there(model / "refs" / "main").value_or(""));
   std::string commit;
   if (!(main >> commit) || !is_plain(commit)) return std::nullopt;
   const fs::path snapshot = model / "snapshots" / commit;

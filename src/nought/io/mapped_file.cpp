@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
-#include "nought/io/open_file.h"
+#include "nought/base/open_file.h"
 
 namespace nought {
 

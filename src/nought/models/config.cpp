@@ -1,11 +1,12 @@
 #include "nought/models/config.h"
 
 #include <algorithm>
-#include <fstream>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
@@ -151,9 +152,9 @@ ModelConfig ModelConfig::from_json(const Json& json, const std::string& source) 
 
 ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  std::ifstream stream(file);
-  require<IoError>(stream.good(), "{}: cannot open; a model folder holds a config.json", file.string());
-  const Json json = Json::parse(stream, nullptr, false);
+  const std::optional<std::string> text = bytes_if_there(file);
+  require<IoError>(text.has_value(), "{}: there is no such file; a model folder holds a config.json", file.string());
+  const Json json = Json::parse(*text, nullptr, false);
   require<IoError>(!json.is_discarded(), "{}: not valid JSON", file.string());
   return from_json(json, file.string());
 }

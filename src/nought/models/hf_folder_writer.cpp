@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -62,7 +63,7 @@ void HfFolderWriter::remove_stale_files() const {
     return name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != std::string_view::npos;
   };
   std::error_code ignored;  // a file that cannot be removed now is no reason to fail a finished save
-  for (const auto& file : std::filesystem::directory_iterator(folder_, ignored)) {
+  for (const auto& file : entries_of(folder_, ignored)) {
     const std::string name = file.path().filename().string();
     const bool is_index = name == "model.safetensors.index.json";
     if (!is_index && name != "model.safetensors" && !is_shard_name(name)) continue;

@@ -1,6 +1,5 @@
 #include "nought/models/weight_files.h"
 
-#include <fstream>
 #include <set>
 
 #include "nought/base/json.h"
@@ -17,10 +16,7 @@ constexpr int kMaxDepth = 8;  // the metadata is anybody's
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 Json weight_map_of(const std::filesystem::path& index_file) {
-  std::ifstream stream(index_file);
-  require<IoError>(stream.good(), "{}: cannot open", index_file.string());
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const Json json = parse_strictly(index_file.string(), "the index", text, kMaxDepth);
+  const Json json = parse_strictly(index_file.string(), "the index", read_bytes(index_file), kMaxDepth);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   require<IoError>(json.is_object() && map != json.end() && map->is_object(), "{}: has no \"weight_map\" object",
                    index_file.string());

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "nought/base/json.h"
-#include "nought/io/open_file.h"
+#include "nought/base/open_file.h"
 
 namespace nought {
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
+#include <sstream>
+
+#include "nought/base/open_file.h"
 
 namespace nought {
 
@@ -63,7 +65,7 @@ AppendFile CsvMonitor::open(const std::string& tag) const {
   fs::create_directories(folder_, error);
   std::string kept = fmt::format("step,{}\n", tag);
   if (kept_samples_ > 0) {
-    std::ifstream earlier(path);
+    std::istringstream earlier(bytes_if_there(path).value_or(""));  // IoError: the lines of before are not lost
     std::string line;
     std::getline(earlier, line);  // the header
     while (std::getline(earlier, line))

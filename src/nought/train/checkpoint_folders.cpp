@@ -10,6 +10,7 @@
 #include <fnmatch.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_folder.h"
 #include "nought/io/files.h"
 #include "nought/train/checkpoint_manifest.h"
@@ -40,9 +41,9 @@ template <class F>
 std::vector<fs::path> checkpoint_folders(const fs::path& folder, F&& wanted) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (const auto step = checkpoint_step(entry->path()); step && wanted(entry->path()))
-      found.emplace_back(*step, entry->path());
+  for (const fs::directory_entry& entry : entries_of(folder, error))
+    if (const auto step = checkpoint_step(entry.path()); step && wanted(entry.path()))
+      found.emplace_back(*step, entry.path());
   const bool absent = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
   require<IoError>(!error || absent, "{}: cannot be listed: {}", folder.string(), error.message());
   std::sort(found.begin(), found.end());
@@ -80,7 +81,7 @@ bool is_left_by_a_save(const fs::directory_entry& entry) {
 /// Gives the checkpoints their names back that were moved aside for a new one, which did not get the name.
 std::vector<std::string> put_back(const fs::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     const std::string name = without(entry.path(), kOld);
     if (!checkpoint_step(name) || fs::exists(folder / name) || !is_checkpoint(entry.path())) continue;
     fs::rename(entry.path(), folder / name);
@@ -130,7 +131,7 @@ fs::path last_checkpoint(const fs::path& folder) {
 void remove_checkpoint(const fs::path& path) {
   with_io_errors(path, [&] {
     fs::remove(path / kManifest);  // from here on nobody takes it for a checkpoint
-    fs::remove_all(path);
+    remove_all_of(path);
   });
 }
 
@@ -155,14 +156,14 @@ std::vector<std::string> remove_debris(const fs::path& folder) {
       lines.push_back(fmt::format("gave {} in {} its name back, which a killed run had moved aside", some_of(names),
                                   folder.string()));
     std::vector<fs::path> left;
-    for (const auto& entry : fs::directory_iterator(folder))
+    for (const auto& entry : entries_of(folder))
       if (is_left_by_a_save(entry)) left.push_back(entry.path());
     const std::vector<fs::path> complete = list_checkpoints(folder);
     for (const fs::path& path : incomplete_checkpoints(folder))
       if (!complete.empty() && *checkpoint_step(path) < *checkpoint_step(complete.back())) left.push_back(path);
     std::vector<std::string> names;
     for (const fs::path& path : left) {
-      fs::remove_all(path);
+      remove_all_of(path);
       names.push_back(path.filename().string());
     }
     std::sort(names.begin(), names.end());

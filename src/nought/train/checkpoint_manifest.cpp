@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/file_format.h"
 #include "nought/io/files.h"
@@ -38,7 +39,7 @@ bool is_of_states(const fs::path& file) { return file.filename().string().starts
 /// The checksums of config.json, the tokenizer and what else lies beside the states.
 Json checksums_beside(const fs::path& folder) {
   Json checksums = Json::object();
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : entries_of(folder))
     if (entry.is_regular_file() && !is_of_states(entry.path()))
       checksums[entry.path().filename().string()] = checksum_of_file(entry.path());
   return checksums;

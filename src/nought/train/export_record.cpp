@@ -2,9 +2,9 @@
 
 #include <chrono>
 #include <ctime>
-#include <fstream>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/file_format.h"
 
@@ -31,9 +31,9 @@ void write_export_record(const ExportRecord& record, const std::filesystem::path
 }
 
 std::optional<ExportRecord> read_export_record(const std::filesystem::path& folder) {
-  std::ifstream stream(folder / kRecordFile);
-  if (!stream.good()) return std::nullopt;
-  const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  const std::optional<std::string> text = bytes_if_there(folder / kRecordFile);
+  if (!text) return std::nullopt;
+  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("format")) return std::nullopt;
   require_readable(folder / kRecordFile, json.at("format"), kRecordFormat);
   try {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include "nought/base/error.h"
 #include "nought/base/host.h"
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/io/atomic_file.h"
 
 namespace nought {
@@ -20,7 +21,7 @@ namespace {
 constexpr double kMoreBy = 1.001;  // less is the same
 
 std::string name_of_cpu() {
-  std::ifstream file("/proc/cpuinfo");
+  std::istringstream file(system_text("/proc/cpuinfo"));
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
   return "CPU";

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
-#include "nought/io/open_file.h"
+#include "nought/base/open_file.h"
 #include "nought/train/checkpoint_folders.h"
 
 namespace nought {
@@ -67,7 +67,7 @@ void OutputFolder::take(std::chrono::milliseconds patience) {
   });
   if (owner) fail_in_use(folder_, *owner);
   if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  descriptor_ = open_file(folder_, O_RDONLY | O_DIRECTORY);
 }
 
 std::string OutputFolder::keep() {

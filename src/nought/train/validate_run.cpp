@@ -1,8 +1,12 @@
 #include "nought/train/validate_run.h"
 
+#include <cerrno>
+
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
@@ -24,10 +28,10 @@ void make_writable_folder(const char* key, const fs::path& folder) {
   require<IoError>(!error, "cannot create {} {}: {}", key, folder.string(), error.message());
   require<IoError>(fs::is_directory(folder), "{} {} is not a folder", key, folder.string());
   const fs::path trial = folder / ".writable";
-  std::FILE* file = std::fopen(trial.c_str(), "w");
-  require<IoError>(file != nullptr, "{} {} is not writable: {}", key, folder.string(),
-                   std::error_code(errno, std::generic_category()).message());
-  std::fclose(file);
+  const int file = open_file(trial, O_WRONLY | O_CREAT | O_TRUNC, 0644), reason = errno;
+  require<IoError>(file >= 0, "{} {} is not writable: {}", key, folder.string(),
+                   std::error_code(reason, std::generic_category()).message());
+  ::close(file);
   fs::remove(trial, error);
 }
 
