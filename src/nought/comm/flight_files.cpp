@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nought/base/open_file.h"
+
 namespace nought {
 namespace {
 
@@ -96,12 +98,10 @@ FlightSnapshot read_flight_file(const fs::path& file) {
   std::error_code error;
   require<IoError>(fs::is_regular_file(file, error), "{} is no file; expected one of the flight recorder, such as {}",
                    file.string(), flight_file("out/flight-recorder", 0).string());
-  std::vector<uint64_t> words(FlightPage::kWords);
-  std::ifstream stream(file, std::ios::binary);
-  require<IoError>(stream.good(), "{}: {}", file.string(), std::strerror(errno));
-  const uintmax_t bytes = fs::file_size(file, error);
-  stream.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(FlightPage::kBytes));
-  if (error || bytes != FlightPage::kBytes || !stream) words.clear();
+  const bool fits = fs::file_size(file, error) == FlightPage::kBytes;  // what is larger is not read at all
+  const std::string bytes = fits ? bytes_if_there(file).value_or("") : "";
+  std::vector<uint64_t> words(bytes.size() == FlightPage::kBytes ? FlightPage::kWords : 0);
+  std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
   return flight_snapshot(words, file.string());
 }
 
