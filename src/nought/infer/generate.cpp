@@ -94,11 +94,12 @@ std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& cont
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, static_cast<int64_t>(prompt.size()));
   const ModelConfig& config = decoder.config();
   const int64_t capacity = longest + options.max_new_tokens - 1;  // the last is not fed
-  require<ConfigError>(
-      capacity <= config.most_cached(),
-      "a prompt of {} tokens and {} new ones exceed the {} positions that the model {}: lower --max-new-tokens",
-      longest, options.max_new_tokens, config.max_positions,
-      config.rotates_by_row() ? "can continue (rope type \"dynamic\")" : "has learned");
+  require<ConfigError>(capacity <= config.most_cached(),
+                       "a prompt of {} tokens and {} new ones exceed the {} positions {}: lower --max-new-tokens",
+                       longest, options.max_new_tokens, config.max_positions,
+                       config.rotates_by_row()
+                           ? "(max_position_embeddings) up to which a model with the rope type \"dynamic\" generates"
+                           : "that the model has learned");
   const auto count = static_cast<int64_t>(prompts.size());
   return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch))
       .run(prompts, options, sink);
