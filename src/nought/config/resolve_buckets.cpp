@@ -1,7 +1,7 @@
 // The buckets of ZeRO: how much is reduced or gathered at once, and what "auto" stands for once the model is known.
 #include <utility>
 
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
@@ -42,45 +42,45 @@ RunPlan with_automatic_buckets(RunPlan plan, int64_t hidden_size) {
   return plan;
 }
 
-void Resolver::explain_automatic_buckets() {
-  const Json& section = config_.deepspeed;
+void explain_automatic_buckets(Resolver& r) {
+  const Json& section = r.config.deepspeed;
   const Json zero = section.is_object() ? section.value("zero_optimization", Json()) : Json();
   if (!zero.is_object()) return;
   for (const BucketRule& rule : kBucketRules)
     if (zero.value(rule.key, Json()) == "auto")
-      plan_.resolved.push_back(
+      r.plan.resolved.push_back(
           {rule.key, rule.formula, fmt::format("deepspeed: auto <- {}{}", rule.formula, rule.effect)});
-  if (const int64_t hidden = model_number(config_.model, {"hidden_size", "n_embd"}); hidden > 0)
-    plan_ = with_automatic_buckets(std::move(plan_), hidden);
+  if (const int64_t hidden = model_number(r.config.model, {"hidden_size", "n_embd"}); hidden > 0)
+    r.plan = with_automatic_buckets(std::move(r.plan), hidden);
   for (const std::string part : {"offload_param", "offload_optimizer"})
     if (zero.value(Json::json_pointer("/" + part + "/device"), Json()) == "auto")
-      plan_.resolved.push_back({part + ".device", "none",
-                                plan_.layout.on_gpu()
-                                    ? "deepspeed: auto; nothing leaves the device unless the run says so"
-                                    : "deepspeed: auto; all of it already lives in host memory"});
+      r.plan.resolved.push_back({part + ".device", "none",
+                                 r.plan.layout.on_gpu()
+                                     ? "deepspeed: auto; nothing leaves the device unless the run says so"
+                                     : "deepspeed: auto; all of it already lives in host memory"});
 }
 
-void Resolver::resolve_buckets() {
-  const DsZero& zero = ds_.zero_optimization;
+void resolve_buckets(Resolver& r) {
+  const DsZero& zero = r.ds.zero_optimization;
   const std::string path = "zero_optimization.";
   const auto resolve = [&](const std::string& key, const Candidate<int64_t>& elements) {
     require_at_least<int64_t>(elements, 0);
-    return note(key, elements);
+    return r.note(key, elements);
   };
   if (zero.reduce_bucket_size.given()) {
-    plan_.layout.sharding.reduce_bucket =
-        resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
+    r.plan.layout.sharding.reduce_bucket =
+        resolve("reduce_bucket_size", r.deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
   }
   if (zero.allgather_bucket_size.automatic())
-    plan_.resolved.push_back({"allgather_bucket_size", "one Unit", "deepspeed: auto <- default"});
+    r.plan.resolved.push_back({"allgather_bucket_size", "one Unit", "deepspeed: auto <- default"});
   if (!zero.allgather_bucket_size.given()) return;
-  const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
-  if (plan_.layout.zero_stage == 1 || plan_.layout.zero_stage == 2) {
-    plan_.layout.sharding.gather_bucket = resolve("allgather_bucket_size", elements);
+  const auto elements = r.deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
+  if (r.plan.layout.zero_stage == 1 || r.plan.layout.zero_stage == 2) {
+    r.plan.layout.sharding.gather_bucket = resolve("allgather_bucket_size", elements);
   } else {
-    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.layout.zero_stage,
-                     plan_.layout.zero_stage == 0 ? "every rank updates all parameters"
-                                                  : "parameters are gathered when a Unit needs them"));
+    r.warn(fmt::format("{} has no effect at stage {}: {}", elements.place, r.plan.layout.zero_stage,
+                       r.plan.layout.zero_stage == 0 ? "every rank updates all parameters"
+                                                     : "parameters are gathered when a Unit needs them"));
   }
 }
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "nought/base/text.h"
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
@@ -17,9 +17,10 @@ std::string variable(const char* name) {
 }  // namespace
 
 /// The variables are DeepSpeed's and torch's. A key of RUN.json has precedence.
-void Resolver::resolve_collectives() {
-  const TrainingConfig& t = config_.training;
-  auto timeout = training("ddp_timeout", t.ddp_timeout);
+
+void resolve_collectives(Resolver& r) {
+  const TrainingConfig& t = r.config.training;
+  auto timeout = r.training("ddp_timeout", t.ddp_timeout);
   if (const std::string minutes = variable("DEEPSPEED_TIMEOUT"); !timeout.given && !minutes.empty()) {
     const bool number = minutes.find_first_not_of("0123456789") == std::string::npos && minutes.size() < 7;
     require<ConfigError>(number, "DEEPSPEED_TIMEOUT: expected minutes, as \"30\", found \"{}\"", one_line(minutes));
@@ -29,17 +30,17 @@ void Resolver::resolve_collectives() {
   constexpr int64_t kYear = 365 * 24 * 3600;  // what clocks count is far from its end
   require<ConfigError>(timeout.value <= kYear, "{}: expected at most {} seconds, got {}", timeout.place, kYear,
                        timeout.value);
-  plan_.collective_timeout = timeout.given ? note("ddp_timeout", timeout) : timeout.value;
+  r.plan.collective_timeout = timeout.given ? r.note("ddp_timeout", timeout) : timeout.value;
 
-  auto debug = training("distributed_debug", t.distributed_debug);
+  auto debug = r.training("distributed_debug", t.distributed_debug);
   if (const std::string level = lower_case(variable("TORCH_DISTRIBUTED_DEBUG")); !debug.given && !level.empty()) {
     for (const auto& [value, name] : EnumNames<DistributedDebug>::value)
       if (name == level) debug = {value, true, "TORCH_DISTRIBUTED_DEBUG", "TORCH_DISTRIBUTED_DEBUG"};
     require<ConfigError>(debug.given, "TORCH_DISTRIBUTED_DEBUG: expected OFF, INFO or DETAIL, found \"{}\"",
                          one_line(level));
   }
-  plan_.check_calls = debug.value == DistributedDebug::detail;
-  if (debug.given) plan_.resolved.push_back({"distributed_debug", std::string(enum_name(debug.value)), debug.reason});
+  r.plan.check_calls = debug.value == DistributedDebug::detail;
+  if (debug.given) r.plan.resolved.push_back({"distributed_debug", std::string(enum_name(debug.value)), debug.reason});
 }
 
 }  // namespace nought

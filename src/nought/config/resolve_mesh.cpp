@@ -1,124 +1,133 @@
 // The axes of the mesh: which ranks share matrices, which read different samples, and which hold different experts.
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
-Candidate<int64_t> Resolver::tensor_size() const {
-  const auto own = training("parallelism_config.tp_size", config_.training.parallelism_config.tp_size);
-  const Setting<int64_t>& deepspeeds = ds_.tensor_parallel.autotp_size;
+namespace {
+
+/// How many ranks share each matrix.
+Candidate<int64_t> tensor_size(const Resolver& r) {
+  const auto own = r.training("parallelism_config.tp_size", r.config.training.parallelism_config.tp_size);
+  const Setting<int64_t>& deepspeeds = r.ds.tensor_parallel.autotp_size;
   if (!deepspeeds.given) return own;
-  const auto size = deepspeed("tensor_parallel.autotp_size", deepspeeds.value == 0 ? 1 : deepspeeds.value);
+  const auto size = r.deepspeed("tensor_parallel.autotp_size", deepspeeds.value == 0 ? 1 : deepspeeds.value);
   require_equal(size, own);
   return size;
 }
 
-Candidate<int64_t> Resolver::expert_size() {
-  const auto own = training("parallelism_config.ep_size", config_.training.parallelism_config.ep_size);
-  const DsExpertParallel& section = ds_.expert_parallel;
+/// How many ranks hold different experts.
+Candidate<int64_t> expert_size(Resolver& r) {
+  const auto own = r.training("parallelism_config.ep_size", r.config.training.parallelism_config.ep_size);
+  const DsExpertParallel& section = r.ds.expert_parallel;
   if (!section.enabled.value) {
     const auto idle = [&](const char* key, const Setting<int64_t>& setting) {
       if (setting.given && setting.value != 1)
-        warn(fmt::format("{} = {} has no effect: expert_parallel.enabled is not true",
-                         origins_.place(std::string("deepspeed.expert_parallel.") + key), setting.value));
+        r.warn(fmt::format("{} = {} has no effect: expert_parallel.enabled is not true",
+                           r.origins.place(std::string("deepspeed.expert_parallel.") + key), setting.value));
     };
     idle("autoep_size", section.autoep_size);
     idle("expert_tensor_parallel_size", section.expert_tensor_parallel_size);
     return own;
   }
   if (!section.autoep_size.given) return own;
-  const auto size = deepspeed("expert_parallel.autoep_size", section.autoep_size.value);
+  const auto size = r.deepspeed("expert_parallel.autoep_size", section.autoep_size.value);
   require_equal(size, own);
   return size;
 }
 
-void Resolver::check_expert_tensor_size(int64_t tensor) const {
-  const DsExpertParallel& section = ds_.expert_parallel;
+/// ConfigError unless experts are cut over as many ranks as all other matrices.
+void check_expert_tensor_size(const Resolver& r, int64_t tensor) {
+  const DsExpertParallel& section = r.ds.expert_parallel;
   const Setting<int64_t>& given = section.expert_tensor_parallel_size;
   if (!section.enabled.value || !given.given) return;
-  const auto size = deepspeed("expert_parallel.expert_tensor_parallel_size", given.value);
+  const auto size = r.deepspeed("expert_parallel.expert_tensor_parallel_size", given.value);
   require<ConfigError>(size.value == tensor,
                        "{} = {}: experts are cut over the {} rank{} of tp_size, as all other matrices: write {}, or "
                        "leave it out",
                        size.place, size.value, tensor, tensor == 1 ? "" : "s", tensor);
 }
 
-bool Resolver::resolve_sequence_parallel(int64_t tensor) {
+bool resolve_sequence_parallel(Resolver& r, int64_t tensor) {
   const auto slices =
-      training("parallelism_config.sequence_parallel", config_.training.parallelism_config.sequence_parallel);
+      r.training("parallelism_config.sequence_parallel", r.config.training.parallelism_config.sequence_parallel);
   if (!slices.value) return false;
-  const int64_t ranks = plan_.layout.ranks;
+  const int64_t ranks = r.plan.layout.ranks;
   int64_t smallest = 2;
   while (smallest < ranks && ranks % smallest != 0) ++smallest;
   require<ConfigError>(tensor > 1,
                        "{} = true: it shares out the tokens between the ranks of tp_size, which is 1: {}leave it out",
                        slices.place, ranks > 1 ? fmt::format("write tp_size {}, or ", smallest) : "");
-  return note("parallelism_config.sequence_parallel", slices);
+  return r.note("parallelism_config.sequence_parallel", slices);
 }
 
-std::string Resolver::what_left(int64_t ranks) const {
-  const int64_t world = plan_.layout.ranks, stages = plan_.layout.pipeline.ranks, tensor = world / ranks / stages;
+/// Of how many ranks that is, as either side says.
+Candidate<int64_t> pipeline_size(const Resolver& r) {
+  const auto own = r.training("parallelism_config.pp_size", r.config.training.parallelism_config.pp_size);
+  const Auto<int64_t>& deepspeeds = r.ds.pipeline.stages;
+  if (deepspeeds.automatic() || !deepspeeds.given()) return own;
+  const auto size = r.deepspeed("pipeline.stages", deepspeeds.value);
+  require_equal(size, own);
+  return size;
+}
+
+/// What of the ranks hold different layers, when so many share each matrix.
+void resolve_pipeline(Resolver& r, int64_t tensor) {
+  const ParallelismArgs& args = r.config.training.parallelism_config;
+  const auto size = pipeline_size(r);
+  require_at_least<int64_t>(size, 1);
+  const int64_t ranks = r.plan.layout.ranks / tensor;
+  require<ConfigError>(
+      ranks % size.value == 0, "{} = {}: {} rank{}{} cannot be divided by it; the nearest size that can is {}",
+      size.place, size.value, ranks, ranks == 1 ? "" : "s", what_left(r, ranks), nearest_divisor(ranks, size.value));
+  const auto schedule = r.training("parallelism_config.pipeline_parallel_schedule", args.pipeline_parallel_schedule);
+  Pipeline pipeline{.schedule = parse_pipeline_schedule(schedule.value), .ranks = size.value, .chunks = 1};
+  const int64_t usual = default_chunks(pipeline.schedule);
+  const auto chunks = r.training("parallelism_config.virtual_pipeline_size", args.virtual_pipeline_size);
+  pipeline.chunks = chunks.given ? chunks.value : usual;
+  check_chunks(pipeline);
+  if (size.value == 1) {
+    resolve_partition(r, 1);  // it has no effect either
+    if (schedule.given || chunks.given)
+      r.warn(fmt::format("{} has no effect: pp_size is 1", schedule.given ? schedule.place : chunks.place));
+    return;
+  }
+  r.plan.layout.pipeline = pipeline;
+  r.note("parallelism_config.pp_size", size);
+  r.note("parallelism_config.pipeline_parallel_schedule", schedule);
+  r.plan.layout.pipeline.partition = resolve_partition(r, size.value);
+}
+
+}  // namespace
+
+std::string what_left(const Resolver& r, int64_t ranks) {
+  const int64_t world = r.plan.layout.ranks, stages = r.plan.layout.pipeline.ranks, tensor = world / ranks / stages;
   if (ranks == world) return "";
   return fmt::format(", left of {} by{}{}{},", world, tensor > 1 ? fmt::format(" tp_size {}", tensor) : "",
                      tensor > 1 && stages > 1 ? " and" : "", stages > 1 ? fmt::format(" pp_size {}", stages) : "");
 }
 
-void Resolver::resolve_pipeline(int64_t tensor) {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto size = pipeline_size();
-  require_at_least<int64_t>(size, 1);
-  const int64_t ranks = plan_.layout.ranks / tensor;
-  require<ConfigError>(ranks % size.value == 0,
-                       "{} = {}: {} rank{}{} cannot be divided by it; the nearest size that can is {}", size.place,
-                       size.value, ranks, ranks == 1 ? "" : "s", what_left(ranks), nearest_divisor(ranks, size.value));
-  const auto schedule = training("parallelism_config.pipeline_parallel_schedule", args.pipeline_parallel_schedule);
-  Pipeline pipeline{.schedule = parse_pipeline_schedule(schedule.value), .ranks = size.value, .chunks = 1};
-  const int64_t usual = default_chunks(pipeline.schedule);
-  const auto chunks = training("parallelism_config.virtual_pipeline_size", args.virtual_pipeline_size);
-  pipeline.chunks = chunks.given ? chunks.value : usual;
-  check_chunks(pipeline);
-  if (size.value == 1) {
-    resolve_partition(1);  // it has no effect either
-    if (schedule.given || chunks.given)
-      warn(fmt::format("{} has no effect: pp_size is 1", schedule.given ? schedule.place : chunks.place));
-    return;
-  }
-  plan_.layout.pipeline = pipeline;
-  note("parallelism_config.pp_size", size);
-  note("parallelism_config.pipeline_parallel_schedule", schedule);
-  plan_.layout.pipeline.partition = resolve_partition(size.value);
+void check_pipeline(const Resolver& r) {
+  if (r.plan.layout.pipeline.ranks > 1) check_micro_batches(r.plan.layout.pipeline, r.plan.layout.accumulation);
 }
 
-Candidate<int64_t> Resolver::pipeline_size() const {
-  const auto own = training("parallelism_config.pp_size", config_.training.parallelism_config.pp_size);
-  const Auto<int64_t>& deepspeeds = ds_.pipeline.stages;
-  if (deepspeeds.automatic() || !deepspeeds.given()) return own;
-  const auto size = deepspeed("pipeline.stages", deepspeeds.value);
-  require_equal(size, own);
-  return size;
-}
-
-void Resolver::check_pipeline() const {
-  if (plan_.layout.pipeline.ranks > 1) check_micro_batches(plan_.layout.pipeline, plan_.layout.accumulation);
-}
-
-void Resolver::resolve_mesh() {
-  const auto tensor = tensor_size(), expert = expert_size();
-  const int64_t ranks = plan_.layout.ranks;
+void resolve_mesh(Resolver& r) {
+  const auto tensor = tensor_size(r), expert = expert_size(r);
+  const int64_t ranks = r.plan.layout.ranks;
   require_at_least<int64_t>(tensor, 1);
   require_at_least<int64_t>(expert, 1);
   require<ConfigError>(ranks % tensor.value == 0,
                        "{} = {}: {} rank{} cannot be divided by it; the nearest size that can is {}", tensor.place,
                        tensor.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, tensor.value));
-  check_expert_tensor_size(tensor.value);
-  if (tensor.value > 1) note("parallelism_config.tp_size", tensor);
-  resolve_pipeline(tensor.value);
-  const int64_t stages = plan_.layout.pipeline.ranks;
-  plan_.layout.sequence_parallel = resolve_sequence_parallel(tensor.value);
-  const int64_t context = resolve_context(ranks / tensor.value / stages);
-  const auto shard = training("parallelism_config.dp_shard_size", config_.training.parallelism_config.dp_shard_size);
+  check_expert_tensor_size(r, tensor.value);
+  if (tensor.value > 1) r.note("parallelism_config.tp_size", tensor);
+  resolve_pipeline(r, tensor.value);
+  const int64_t stages = r.plan.layout.pipeline.ranks;
+  r.plan.layout.sequence_parallel = resolve_sequence_parallel(r, tensor.value);
+  const int64_t context = resolve_context(r, ranks / tensor.value / stages);
+  const auto shard = r.training("parallelism_config.dp_shard_size", r.config.training.parallelism_config.dp_shard_size);
   const int64_t data = ranks / tensor.value / stages / context;
-  const bool ulysses = plan_.layout.context_method == ContextMethod::heads;
-  const auto replicas = replicate_size(data);
+  const bool ulysses = r.plan.layout.context_method == ContextMethod::heads;
+  const auto replicas = replicate_size(r, data);
   const int64_t sharing = data / replicas.value;
   require<ConfigError>(!shard.given || shard.value == sharing,
                        "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}: with "
@@ -135,14 +144,14 @@ void Resolver::resolve_mesh() {
                        "{} = {}: {} data-parallel rank{}{} cannot be divided by it; the nearest size that can is {}",
                        expert.place, expert.value, tokens, tokens == 1 ? "" : "s",
                        replicas.value > 1 ? " of a replica" : "", nearest_divisor(tokens, expert.value));
-  plan_.layout.replicas = static_cast<int>(replicas.value);
-  plan_.layout.tensor_ranks = static_cast<int>(tensor.value);
-  plan_.layout.context_ranks = static_cast<int>(context);
-  plan_.layout.expert_ranks = static_cast<int>(expert.value);
-  const bool says_shards = shard.given || mics_shard_size(data);
+  r.plan.layout.replicas = static_cast<int>(replicas.value);
+  r.plan.layout.tensor_ranks = static_cast<int>(tensor.value);
+  r.plan.layout.context_ranks = static_cast<int>(context);
+  r.plan.layout.expert_ranks = static_cast<int>(expert.value);
+  const bool says_shards = shard.given || mics_shard_size(r, data);
   if (!says_shards && replicas.value == 1 && tensor.value == 1 && expert.value == 1 && stages == 1 && context == 1)
-    return resolve_hierarchical_gather();
-  if (replicas.value > 1) note("parallelism_config.dp_replicate_size", replicas);
+    return resolve_hierarchical_gather(r);
+  if (replicas.value > 1) r.note("parallelism_config.dp_replicate_size", replicas);
   const Candidate<int64_t> left{
       sharing, true, shard.place,
       shard.given ? shard.reason
@@ -151,9 +160,9 @@ void Resolver::resolve_mesh() {
                                 : ulysses    ? " / sp_size"
                                              : " / cp_size",
                                 stages > 1 ? " / pp_size" : "", replicas.value > 1 ? " / dp_replicate_size" : "")};
-  note("parallelism_config.dp_shard_size", left);
-  if (expert.value > 1) note("parallelism_config.ep_size", expert);
-  resolve_hierarchical_gather();
+  r.note("parallelism_config.dp_shard_size", left);
+  if (expert.value > 1) r.note("parallelism_config.ep_size", expert);
+  resolve_hierarchical_gather(r);
 }
 
 }  // namespace nought

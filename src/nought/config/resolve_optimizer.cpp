@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "nought/base/name_pattern.h"
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
@@ -102,152 +102,6 @@ struct ForeignArguments {
   }
 };
 
-}  // namespace
-
-void Resolver::resolve_optimizer() {
-  const TrainingConfig& t = config_.training;
-  const bool in_deepspeed = ds_.optimizer.type.given;
-  const auto lr = merge("optimizer.params.lr", ds_.optimizer.params.lr, training("learning_rate", t.learning_rate),
-                        in_deepspeed ? std::optional(1e-3) : std::nullopt);
-  require_finite_at_least_zero(lr);
-  plan_.schedule.peak_lr = note("learning_rate", lr);
-
-  const auto optim = training("optim", t.optim);
-  const std::string name = in_deepspeed ? ds_.optimizer.type.value : std::string(name_of(optim.value));
-  plan_.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : optim.reason});
-  plan_.layout.sharding.optimizer.method = resolve_method();
-
-  const auto decay = merge("optimizer.params.weight_decay", ds_.optimizer.params.weight_decay,
-                           training("weight_decay", t.weight_decay), in_deepspeed ? std::optional(0.0) : std::nullopt);
-  require_finite_at_least_zero(decay);
-  plan_.layout.sharding.optimizer.weight_decay = note("weight_decay", decay);
-  plan_.layout.sharding.optimizer.decay_all =
-      note("weight_decay_all", training("weight_decay_all", t.weight_decay_all));
-  resolve_parameter_groups();
-  resolve_freezing();
-  resolve_clipping();
-}
-
-void Resolver::resolve_clipping() {
-  const auto clipping =
-      merge("gradient_clipping", ds_.gradient_clipping, training("max_grad_norm", config_.training.max_grad_norm));
-  require_finite_at_least_zero(clipping);
-  plan_.gradient_clipping = note("gradient_clipping", clipping);
-}
-
-std::pair<double, double> Resolver::resolve_betas(double fallback2) {
-  const TrainingConfig& t = config_.training;
-  const Auto<std::vector<double>>& betas = ds_.optimizer.params.betas;
-  require<ConfigError>(!betas.given() || betas.value.size() == 2, "{}: expected two numbers, found {}",
-                       origins_.place("deepspeed.optimizer.params.betas"), betas.value.size());
-  const auto beta = [&](size_t i, const Candidate<double>& argument, double fallback) {
-    const Auto<double> one{betas.given() ? betas.value[i] : 0.0, static_cast<Auto<double>::State>(betas.state)};
-    const auto result = merge("optimizer.params.betas", one, argument,
-                              ds_.optimizer.type.given ? std::optional(fallback) : std::nullopt);
-    require_fraction(result);
-    return note(i == 0 ? "beta1" : "beta2", result);
-  };
-  const double beta1 = beta(0, training("adam_beta1", t.adam_beta1), 0.9);
-  return {beta1, beta(1, training("adam_beta2", t.adam_beta2), fallback2)};
-}
-
-Method Resolver::resolve_method() {
-  const TrainingConfig& t = config_.training;
-  const bool in_deepspeed = ds_.optimizer.type.given;
-  const auto optim = training("optim", t.optim);
-  const Kind kind = in_deepspeed ? kind_of(ds_.optimizer.type.value) : kind_of(optim.value);
-  require<ConfigError>(!in_deepspeed || !optim.given || (kind_of(optim.value) == kind && !is_8bit(optim.value)),
-                       "{} = {} contradicts {} = {}; remove one of them", origins_.place("deepspeed.optimizer.type"),
-                       ds_.optimizer.type.value, optim.place, name_of(optim.value));
-  const bool eight_bit = !in_deepspeed && is_8bit(optim.value);
-  OptimizerArgs args = in_deepspeed ? ds_.optimizer.params.args : parse_arguments(t.optim_args.value, origins_);
-  require<ConfigError>(!in_deepspeed || !t.optim_args.given, "{} has no effect beside {}; remove one of them",
-                       origins_.place("training.optim_args"), origins_.place("deepspeed.optimizer"));
-  const std::string prefix = in_deepspeed ? "deepspeed.optimizer.params" : "training.optim_args";
-  ForeignArguments foreign{arguments_of(kind, eight_bit), origins_.place(prefix)};
-  args.visit(foreign);
-  const auto argument = [&](const char* key, const Setting<double>& setting, double fallback) {
-    Candidate<double> value = section_value(prefix + "." + key, setting);
-    if (!setting.given) value.value = fallback;
-    require_finite_at_least_zero(value);
-    return note(key, value);
-  };
-  const auto epsilon = [&](double fallback) {
-    const auto eps = merge("optimizer.params.eps", ds_.optimizer.params.eps, training("adam_epsilon", t.adam_epsilon),
-                           in_deepspeed ? std::optional(fallback) : std::nullopt);
-    require<ConfigError>(std::isfinite(eps.value) && eps.value > 0, "{}: expected a finite number > 0, got {}",
-                         eps.place, eps.value);
-    return note("eps", eps);
-  };
-  if (eight_bit) {
-    require<ConfigError>(args.block_size.value > 0, "{}: expected block_size > 0, got {}", origins_.place(prefix),
-                         args.block_size.value);
-    plan_.layout.sharding.optimizer.state_block =
-        note("block_size", section_value(prefix + ".block_size", args.block_size));
-  }
-  switch (kind) {
-    case Kind::sgd: {
-      SgdOptions sgd{.momentum = argument("momentum", args.momentum, 0),
-                     .dampening = argument("dampening", args.dampening, 0),
-                     .nesterov = args.nesterov.value};
-      require<ConfigError>(!sgd.nesterov || (sgd.momentum > 0 && sgd.dampening == 0),
-                           "{}: nesterov needs a momentum and no dampening", origins_.place(prefix));
-      return sgd;
-    }
-    case Kind::adagrad: {
-      // transformers leaves torch's 1e-10 alone unless the user says something.
-      const bool given =
-          t.adam_epsilon.given || ds_.optimizer.params.eps.given() || ds_.optimizer.params.eps.automatic();
-      return AdagradOptions{.eps = given ? epsilon(1e-10) : 1e-10};
-    }
-    case Kind::lion: {
-      const auto [beta1, beta2] = resolve_betas(0.99);
-      return LionOptions{.beta1 = beta1, .beta2 = beta2};
-    }
-    case Kind::lamb: {
-      const auto [beta1, beta2] = resolve_betas(0.999);
-      const LambOptions lamb{.beta1 = beta1,
-                             .beta2 = beta2,
-                             .eps = epsilon(1e-8),
-                             .min_coeff = argument("min_coeff", args.min_coeff, 0.01),
-                             .max_coeff = argument("max_coeff", args.max_coeff, 10),
-                             .bias_correction = args.bias_correction.value};
-      require<ConfigError>(lamb.min_coeff <= lamb.max_coeff, "{}: min_coeff {} is above max_coeff {}",
-                           origins_.place(prefix), lamb.min_coeff, lamb.max_coeff);
-      return lamb;
-    }
-    case Kind::muon: {
-      const double lr = plan_.schedule.peak_lr;
-      const auto [beta1, beta2] = resolve_betas(0.999);
-      const MuonOptions muon{.momentum = argument("momentum", args.momentum, 0.95),
-                             .lr_scale = lr > 0 ? argument("muon_lr", args.muon_lr, lr) / lr : 1,
-                             .others = {.beta1 = beta1, .beta2 = beta2, .eps = epsilon(1e-8)},
-                             .others_lr_scale = lr > 0 ? argument("adam_lr", args.adam_lr, lr) / lr : 1};
-      require<ConfigError>(muon.momentum < 1, "{}: expected momentum in [0, 1), got {}", origins_.place(prefix),
-                           muon.momentum);
-      return muon;
-    }
-    case Kind::one_bit_adam:
-    case Kind::one_bit_lamb:
-    case Kind::zero_one_adam: {
-      const std::pair<double, double> betas = resolve_betas(0.999);
-      return resolve_one_bit(args, betas, epsilon(1e-8));
-    }
-    case Kind::adam:
-      break;
-  }
-  const auto [beta1, beta2] = resolve_betas(0.999);
-  const double eps = epsilon(1e-8);
-  Candidate<bool> decoupled{true, false, "", "AdamW"};
-  if (in_deepspeed && ds_.optimizer.type.value == "Adam")
-    decoupled = section_value("deepspeed.optimizer.params.adam_w_mode", ds_.optimizer.params.adam_w_mode);
-  require<ConfigError>(decoupled.value || !optim.given, "{} = false contradicts {}, which is AdamW; remove one",
-                       decoupled.place, optim.place);
-  return AdamOptions{.beta1 = beta1, .beta2 = beta2, .eps = eps, .decoupled_decay = note("decoupled_decay", decoupled)};
-}
-
-namespace {
-
 void check_pattern(const std::string& pattern, const std::string& place) {
   require<ConfigError>(!pattern.empty(), "{}: expected a pattern", place);
   try {
@@ -257,39 +111,184 @@ void check_pattern(const std::string& pattern, const std::string& place) {
   }
 }
 
-}  // namespace
-
-void Resolver::resolve_freezing() {
-  const auto patterns = [&](const char* key, const Setting<std::vector<std::string>>& setting) {
-    const std::string path = fmt::format("training.{}", key);
-    for (const std::string& pattern : setting.value) check_pattern(pattern, origins_.place(path));
-    if (!setting.value.empty())
-      plan_.resolved.push_back(
-          {key, fmt::format("{}", fmt::join(setting.value, ", ")), section_value(path, setting).reason});
-    return setting.value;
-  };
-  plan_.layout.freezing = {patterns("freeze", config_.training.freeze),
-                           patterns("trainable", config_.training.trainable)};
-  resolve_frozen_codes();
+void resolve_clipping(Resolver& r) {
+  const auto clipping = r.merge("gradient_clipping", r.ds.gradient_clipping,
+                                r.training("max_grad_norm", r.config.training.max_grad_norm));
+  require_finite_at_least_zero(clipping);
+  r.plan.gradient_clipping = r.note("gradient_clipping", clipping);
 }
 
-void Resolver::resolve_parameter_groups() {
+std::pair<double, double> resolve_betas(Resolver& r, double fallback2) {
+  const TrainingConfig& t = r.config.training;
+  const Auto<std::vector<double>>& betas = r.ds.optimizer.params.betas;
+  require<ConfigError>(!betas.given() || betas.value.size() == 2, "{}: expected two numbers, found {}",
+                       r.origins.place("deepspeed.optimizer.params.betas"), betas.value.size());
+  const auto beta = [&](size_t i, const Candidate<double>& argument, double fallback) {
+    const Auto<double> one{betas.given() ? betas.value[i] : 0.0, static_cast<Auto<double>::State>(betas.state)};
+    const auto result = r.merge("optimizer.params.betas", one, argument,
+                                r.ds.optimizer.type.given ? std::optional(fallback) : std::nullopt);
+    require_fraction(result);
+    return r.note(i == 0 ? "beta1" : "beta2", result);
+  };
+  const double beta1 = beta(0, r.training("adam_beta1", t.adam_beta1), 0.9);
+  return {beta1, beta(1, r.training("adam_beta2", t.adam_beta2), fallback2)};
+}
+
+Method resolve_method(Resolver& r) {
+  const TrainingConfig& t = r.config.training;
+  const bool in_deepspeed = r.ds.optimizer.type.given;
+  const auto optim = r.training("optim", t.optim);
+  const Kind kind = in_deepspeed ? kind_of(r.ds.optimizer.type.value) : kind_of(optim.value);
+  require<ConfigError>(!in_deepspeed || !optim.given || (kind_of(optim.value) == kind && !is_8bit(optim.value)),
+                       "{} = {} contradicts {} = {}; remove one of them", r.origins.place("deepspeed.optimizer.type"),
+                       r.ds.optimizer.type.value, optim.place, name_of(optim.value));
+  const bool eight_bit = !in_deepspeed && is_8bit(optim.value);
+  OptimizerArgs args = in_deepspeed ? r.ds.optimizer.params.args : parse_arguments(t.optim_args.value, r.origins);
+  require<ConfigError>(!in_deepspeed || !t.optim_args.given, "{} has no effect beside {}; remove one of them",
+                       r.origins.place("training.optim_args"), r.origins.place("deepspeed.optimizer"));
+  const std::string prefix = in_deepspeed ? "deepspeed.optimizer.params" : "training.optim_args";
+  ForeignArguments foreign{arguments_of(kind, eight_bit), r.origins.place(prefix)};
+  args.visit(foreign);
+  const auto argument = [&](const char* key, const Setting<double>& setting, double fallback) {
+    Candidate<double> value = r.section_value(prefix + "." + key, setting);
+    if (!setting.given) value.value = fallback;
+    require_finite_at_least_zero(value);
+    return r.note(key, value);
+  };
+  const auto epsilon = [&](double fallback) {
+    const auto eps =
+        r.merge("optimizer.params.eps", r.ds.optimizer.params.eps, r.training("adam_epsilon", t.adam_epsilon),
+                in_deepspeed ? std::optional(fallback) : std::nullopt);
+    require<ConfigError>(std::isfinite(eps.value) && eps.value > 0, "{}: expected a finite number > 0, got {}",
+                         eps.place, eps.value);
+    return r.note("eps", eps);
+  };
+  if (eight_bit) {
+    require<ConfigError>(args.block_size.value > 0, "{}: expected block_size > 0, got {}", r.origins.place(prefix),
+                         args.block_size.value);
+    r.plan.layout.sharding.optimizer.state_block =
+        r.note("block_size", r.section_value(prefix + ".block_size", args.block_size));
+  }
+  switch (kind) {
+    case Kind::sgd: {
+      SgdOptions sgd{.momentum = argument("momentum", args.momentum, 0),
+                     .dampening = argument("dampening", args.dampening, 0),
+                     .nesterov = args.nesterov.value};
+      require<ConfigError>(!sgd.nesterov || (sgd.momentum > 0 && sgd.dampening == 0),
+                           "{}: nesterov needs a momentum and no dampening", r.origins.place(prefix));
+      return sgd;
+    }
+    case Kind::adagrad: {
+      // transformers leaves torch's 1e-10 alone unless the user says something.
+      const bool given =
+          t.adam_epsilon.given || r.ds.optimizer.params.eps.given() || r.ds.optimizer.params.eps.automatic();
+      return AdagradOptions{.eps = given ? epsilon(1e-10) : 1e-10};
+    }
+    case Kind::lion: {
+      const auto [beta1, beta2] = resolve_betas(r, 0.99);
+      return LionOptions{.beta1 = beta1, .beta2 = beta2};
+    }
+    case Kind::lamb: {
+      const auto [beta1, beta2] = resolve_betas(r, 0.999);
+      const LambOptions lamb{.beta1 = beta1,
+                             .beta2 = beta2,
+                             .eps = epsilon(1e-8),
+                             .min_coeff = argument("min_coeff", args.min_coeff, 0.01),
+                             .max_coeff = argument("max_coeff", args.max_coeff, 10),
+                             .bias_correction = args.bias_correction.value};
+      require<ConfigError>(lamb.min_coeff <= lamb.max_coeff, "{}: min_coeff {} is above max_coeff {}",
+                           r.origins.place(prefix), lamb.min_coeff, lamb.max_coeff);
+      return lamb;
+    }
+    case Kind::muon: {
+      const double lr = r.plan.schedule.peak_lr;
+      const auto [beta1, beta2] = resolve_betas(r, 0.999);
+      const MuonOptions muon{.momentum = argument("momentum", args.momentum, 0.95),
+                             .lr_scale = lr > 0 ? argument("muon_lr", args.muon_lr, lr) / lr : 1,
+                             .others = {.beta1 = beta1, .beta2 = beta2, .eps = epsilon(1e-8)},
+                             .others_lr_scale = lr > 0 ? argument("adam_lr", args.adam_lr, lr) / lr : 1};
+      require<ConfigError>(muon.momentum < 1, "{}: expected momentum in [0, 1), got {}", r.origins.place(prefix),
+                           muon.momentum);
+      return muon;
+    }
+    case Kind::one_bit_adam:
+    case Kind::one_bit_lamb:
+    case Kind::zero_one_adam: {
+      const std::pair<double, double> betas = resolve_betas(r, 0.999);
+      return resolve_one_bit(r, args, betas, epsilon(1e-8));
+    }
+    case Kind::adam:
+      break;
+  }
+  const auto [beta1, beta2] = resolve_betas(r, 0.999);
+  const double eps = epsilon(1e-8);
+  Candidate<bool> decoupled{true, false, "", "AdamW"};
+  if (in_deepspeed && r.ds.optimizer.type.value == "Adam")
+    decoupled = r.section_value("deepspeed.optimizer.params.adam_w_mode", r.ds.optimizer.params.adam_w_mode);
+  require<ConfigError>(decoupled.value || !optim.given, "{} = false contradicts {}, which is AdamW; remove one",
+                       decoupled.place, optim.place);
+  return AdamOptions{
+      .beta1 = beta1, .beta2 = beta2, .eps = eps, .decoupled_decay = r.note("decoupled_decay", decoupled)};
+}
+
+void resolve_freezing(Resolver& r) {
+  const auto patterns = [&](const char* key, const Setting<std::vector<std::string>>& setting) {
+    const std::string path = fmt::format("training.{}", key);
+    for (const std::string& pattern : setting.value) check_pattern(pattern, r.origins.place(path));
+    if (!setting.value.empty())
+      r.plan.resolved.push_back(
+          {key, fmt::format("{}", fmt::join(setting.value, ", ")), r.section_value(path, setting).reason});
+    return setting.value;
+  };
+  r.plan.layout.freezing = {patterns("freeze", r.config.training.freeze),
+                            patterns("trainable", r.config.training.trainable)};
+  resolve_frozen_codes(r);
+}
+
+void resolve_parameter_groups(Resolver& r) {
   size_t index = 0;
-  for (const ParameterGroupConfig& group : config_.training.parameter_groups.value) {
-    const std::string path = fmt::format("training.parameter_groups[{}]", index++), place = origins_.place(path);
+  for (const ParameterGroupConfig& group : r.config.training.parameter_groups.value) {
+    const std::string path = fmt::format("training.parameter_groups[{}]", index++), place = r.origins.place(path);
     check_pattern(group.pattern, place);
     require_finite_at_least_zero({group.lr_scale.value, true, place + ".lr_scale", ""});
     require_finite_at_least_zero({group.weight_decay.value, true, place + ".weight_decay", ""});
-    plan_.layout.sharding.optimizer.groups.push_back(
+    r.plan.layout.sharding.optimizer.groups.push_back(
         {.pattern = group.pattern,
          .lr_scale = group.lr_scale.value,
          .weight_decay = group.weight_decay.given ? std::optional(group.weight_decay.value) : std::nullopt});
-    plan_.resolved.push_back(
+    r.plan.resolved.push_back(
         {path,
          fmt::format("{}: lr x {}{}", group.pattern, group.lr_scale.value,
                      group.weight_decay.given ? fmt::format(", weight_decay {}", group.weight_decay.value) : ""),
          "training.parameter_groups"});
   }
+}
+
+}  // namespace
+
+void resolve_optimizer(Resolver& r) {
+  const TrainingConfig& t = r.config.training;
+  const bool in_deepspeed = r.ds.optimizer.type.given;
+  const auto lr = r.merge("optimizer.params.lr", r.ds.optimizer.params.lr, r.training("learning_rate", t.learning_rate),
+                          in_deepspeed ? std::optional(1e-3) : std::nullopt);
+  require_finite_at_least_zero(lr);
+  r.plan.schedule.peak_lr = r.note("learning_rate", lr);
+
+  const auto optim = r.training("optim", t.optim);
+  const std::string name = in_deepspeed ? r.ds.optimizer.type.value : std::string(name_of(optim.value));
+  r.plan.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : optim.reason});
+  r.plan.layout.sharding.optimizer.method = resolve_method(r);
+
+  const auto decay =
+      r.merge("optimizer.params.weight_decay", r.ds.optimizer.params.weight_decay,
+              r.training("weight_decay", t.weight_decay), in_deepspeed ? std::optional(0.0) : std::nullopt);
+  require_finite_at_least_zero(decay);
+  r.plan.layout.sharding.optimizer.weight_decay = r.note("weight_decay", decay);
+  r.plan.layout.sharding.optimizer.decay_all =
+      r.note("weight_decay_all", r.training("weight_decay_all", t.weight_decay_all));
+  resolve_parameter_groups(r);
+  resolve_freezing(r);
+  resolve_clipping(r);
 }
 
 }  // namespace nought

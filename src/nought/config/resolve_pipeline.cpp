@@ -1,5 +1,5 @@
 // How a model's layers are shared out over pipeline stages, and what of them runs again in the backward pass.
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
@@ -14,26 +14,26 @@ std::string parse_partition_of(const Candidate<std::string>& name) {
   }
 }
 
-}  // namespace
-
-Candidate<std::string> Resolver::partition_method() const {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto own = training("parallelism_config.pipeline_parallel_partition", args.pipeline_parallel_partition);
-  if (!ds_.pipeline.partition.given) return own;
-  const auto deepspeeds = deepspeed("pipeline.partition", ds_.pipeline.partition.value);
+Candidate<std::string> partition_method(const Resolver& r) {
+  const ParallelismArgs& args = r.config.training.parallelism_config;
+  const auto own = r.training("parallelism_config.pipeline_parallel_partition", args.pipeline_parallel_partition);
+  if (!r.ds.pipeline.partition.given) return own;
+  const auto deepspeeds = r.deepspeed("pipeline.partition", r.ds.pipeline.partition.value);
   require<ConfigError>(!own.given || parse_partition_of(own) == parse_partition_of(deepspeeds),
                        "{} = \"{}\" contradicts {} = \"{}\": make them equal, or remove one", deepspeeds.place,
                        deepspeeds.value, own.place, own.value);
   return deepspeeds;
 }
 
-StagePartition Resolver::resolve_partition(int64_t ranks) {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto first = training("parallelism_config.pipeline_parallel_first_stage_less_layers",
-                              args.pipeline_parallel_first_stage_less_layers);
-  const auto last = training("parallelism_config.pipeline_parallel_last_stage_less_layers",
-                             args.pipeline_parallel_last_stage_less_layers);
-  auto method = partition_method();
+}  // namespace
+
+StagePartition resolve_partition(Resolver& r, int64_t ranks) {
+  const ParallelismArgs& args = r.config.training.parallelism_config;
+  const auto first = r.training("parallelism_config.pipeline_parallel_first_stage_less_layers",
+                                args.pipeline_parallel_first_stage_less_layers);
+  const auto last = r.training("parallelism_config.pipeline_parallel_last_stage_less_layers",
+                               args.pipeline_parallel_last_stage_less_layers);
+  auto method = partition_method(r);
   const auto& less = first.given ? first : last;
   if (less.given && !method.given) method = {"uniform", true, less.place, less.reason};
   const StagePartition partition{
@@ -45,36 +45,36 @@ StagePartition Resolver::resolve_partition(int64_t ranks) {
   require_at_least<int64_t>(last, 0);
   if (ranks == 1) {
     if (method.given && method.value != "best")
-      warn(fmt::format("{} has no effect: there is one pipeline stage", method.place));
+      r.warn(fmt::format("{} has no effect: there is one pipeline stage", method.place));
     return {};
   }
-  note("parallelism_config.pipeline_parallel_partition", method);
-  if (first.given) note("first_stage_less_layers", first);
-  if (last.given) note("last_stage_less_layers", last);
+  r.note("parallelism_config.pipeline_parallel_partition", method);
+  if (first.given) r.note("first_stage_less_layers", first);
+  if (last.given) r.note("last_stage_less_layers", last);
   return partition;
 }
 
-void Resolver::resolve_checkpoint_interval() {
-  const Setting<int64_t>& setting = ds_.pipeline.activation_checkpoint_interval;
+void resolve_checkpoint_interval(Resolver& r) {
+  const Setting<int64_t>& setting = r.ds.pipeline.activation_checkpoint_interval;
   if (!setting.given) return;
-  const auto interval = deepspeed("pipeline.activation_checkpoint_interval", setting.value);
+  const auto interval = r.deepspeed("pipeline.activation_checkpoint_interval", setting.value);
   require_at_least<int64_t>(interval, 0);
   if (interval.value == 0) return;
-  const TrainingConfig& t = config_.training;
+  const TrainingConfig& t = r.config.training;
   const bool refused = (t.recompute.given && t.recompute.value != Recompute::full) ||
                        (t.gradient_checkpointing.given && !t.gradient_checkpointing.value);
   require<ConfigError>(!refused,
                        "{} = {} means training.recompute = \"full\", and RUN.json says \"{}\": give one of them",
-                       interval.place, interval.value, name_of(plan_.layout.recompute.mode));
-  require<ConfigError>(!ds_.activation_checkpointing.number_checkpoints.given,
+                       interval.place, interval.value, name_of(r.plan.layout.recompute.mode));
+  require<ConfigError>(!r.ds.activation_checkpointing.number_checkpoints.given,
                        "{} = {} and {} both say how many blocks run again together: give one of them", interval.place,
-                       interval.value, origins_.place("deepspeed.activation_checkpointing.number_checkpoints"));
-  plan_.layout.recompute.mode = Recompute::full;
-  plan_.layout.recompute.interval = interval.value;
-  for (Resolved& row : plan_.resolved)
+                       interval.value, r.origins.place("deepspeed.activation_checkpointing.number_checkpoints"));
+  r.plan.layout.recompute.mode = Recompute::full;
+  r.plan.layout.recompute.interval = interval.value;
+  for (Resolved& row : r.plan.resolved)
     if (row.key == "recompute" && !t.recompute.given && !t.gradient_checkpointing.given)
       row.value = "full", row.reason = interval.reason;
-  note("activation_checkpoint_interval", interval);
+  r.note("activation_checkpoint_interval", interval);
 }
 
 }  // namespace nought

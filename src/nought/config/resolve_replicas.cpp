@@ -1,13 +1,13 @@
 // Replicas: copies of a sharded model, in accelerate's words (HSDP) and in DeepSpeed's (MiCS).
 #include "nought/base/host.h"
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
-std::optional<Candidate<int64_t>> Resolver::mics_shard_size(int64_t data) const {
-  const DsZero& zero = ds_.zero_optimization;
+std::optional<Candidate<int64_t>> mics_shard_size(const Resolver& r, int64_t data) {
+  const DsZero& zero = r.ds.zero_optimization;
   if (!zero.mics_shard_size.given || zero.mics_shard_size.value == -1) return std::nullopt;
-  const auto size = deepspeed("zero_optimization.mics_shard_size", zero.mics_shard_size.value);
+  const auto size = r.deepspeed("zero_optimization.mics_shard_size", zero.mics_shard_size.value);
   require_at_least<int64_t>(size, 1);
   require<ConfigError>(data % size.value == 0,
                        "{} = {}: {} data-parallel rank{} cannot be divided by it; the nearest size that can is {}",
@@ -20,12 +20,12 @@ std::optional<Candidate<int64_t>> Resolver::mics_shard_size(int64_t data) const 
   return size;
 }
 
-Candidate<int64_t> Resolver::replicate_size(int64_t data) const {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto own = training("parallelism_config.dp_replicate_size", args.dp_replicate_size);
+Candidate<int64_t> replicate_size(const Resolver& r, int64_t data) {
+  const ParallelismArgs& args = r.config.training.parallelism_config;
+  const auto own = r.training("parallelism_config.dp_replicate_size", args.dp_replicate_size);
   require_at_least<int64_t>(own, 1);
-  if (const auto mics = mics_shard_size(data)) {
-    require_equal(*mics, training("parallelism_config.dp_shard_size", args.dp_shard_size));
+  if (const auto mics = mics_shard_size(r, data)) {
+    require_equal(*mics, r.training("parallelism_config.dp_shard_size", args.dp_shard_size));
     const int64_t replicas = data / mics->value;
     require<ConfigError>(!own.given || own.value == replicas,
                          "{} = {} contradicts {} = {}: shards among {} of {} data-parallel ranks make {} replica{}: "
@@ -40,19 +40,19 @@ Candidate<int64_t> Resolver::replicate_size(int64_t data) const {
   return own;
 }
 
-void Resolver::resolve_hierarchical_gather() {
-  const DsZero& zero = ds_.zero_optimization;
+void resolve_hierarchical_gather(Resolver& r) {
+  const DsZero& zero = r.ds.zero_optimization;
   if (!zero.mics_hierarchical_params_gather.value) return;
-  const std::string place = origins_.place("deepspeed.zero_optimization.mics_hierarchical_params_gather");
-  const auto without_effect = [&](std::string_view why) { warn(fmt::format("{} has no effect: {}", place, why)); };
+  const std::string place = r.origins.place("deepspeed.zero_optimization.mics_hierarchical_params_gather");
+  const auto without_effect = [&](std::string_view why) { r.warn(fmt::format("{} has no effect: {}", place, why)); };
   if (!zero.mics_shard_size.given || zero.mics_shard_size.value == -1)
     return without_effect("mics_shard_size is not given");
-  plan_.layout.host_ranks = launched_on_host().value_or(plan_.layout.ranks);
-  if (!Grid(plan_.layout.grid()).levels(axes_of(Group::parameters)))
+  r.plan.layout.host_ranks = launched_on_host().value_or(r.plan.layout.ranks);
+  if (!Grid(r.plan.layout.grid()).levels(axes_of(Group::parameters)))
     without_effect(
         fmt::format("with {} ranks on a host, no {} ranks that share out parameters lie on several hosts "
                     "with equally many, two at least, on each",
-                    plan_.layout.host_ranks, plan_.layout.shard_ranks()));
+                    r.plan.layout.host_ranks, r.plan.layout.shard_ranks()));
 }
 
 }  // namespace nought

@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "nought/config/resolver.h"
+#include "nought/config/resolve_steps.h"
 
 namespace nought {
 
@@ -43,78 +43,28 @@ void settle(RunPlan& plan, const std::string& key, int64_t value, const std::str
 
 constexpr const char* kByEpochs = "known once the data is read";
 
-}  // namespace
-
-void Resolver::resolve_length() {
-  const auto steps = training("max_steps", config_.training.max_steps);
-  require_at_least<int64_t>(steps, -1);
-  if (steps.value > 0) {
-    plan_.max_steps = note("max_steps", steps);
-    return;
-  }
-  const auto epochs = training("num_train_epochs", config_.training.num_train_epochs);
-  require<ConfigError>(std::isfinite(epochs.value) && epochs.value > 0, "{}: expected a finite number > 0, got {}",
-                       epochs.place, epochs.value);
-  plan_.num_epochs = note("num_epochs", epochs);
-  plan_.resolved.push_back({"max_steps", "?", fmt::format("num_epochs x updates per epoch, {}", kByEpochs)});
-}
-
-/// transformers' rule: warmup_steps if positive, else the ratio of all updates.
-Candidate<int64_t> Resolver::warmup_of_training() const {
-  const TrainingConfig& t = config_.training;
-  auto steps = training("warmup_steps", t.warmup_steps);
+Candidate<int64_t> warmup_of_training(const Resolver& r) {
+  const TrainingConfig& t = r.config.training;
+  auto steps = r.training("warmup_steps", t.warmup_steps);
   require_at_least<int64_t>(steps, 0);
-  const auto ratio = training("warmup_ratio", t.warmup_ratio);
+  const auto ratio = r.training("warmup_ratio", t.warmup_ratio);
   require<ConfigError>(0 <= ratio.value && ratio.value <= 1, "{}: expected a number in [0, 1], got {}", ratio.place,
                        ratio.value);
   if (steps.value > 0 || !ratio.given) return steps;
-  return {warmup_from_ratio(ratio.value, plan_.max_steps), true, ratio.place, ratio.reason + " x max_steps"};
+  return {warmup_from_ratio(ratio.value, r.plan.max_steps), true, ratio.place, ratio.reason + " x max_steps"};
 }
 
-void Resolver::resolve_schedule() {
-  const TrainingConfig& t = config_.training;
-  const bool by_ratio = t.warmup_steps.value == 0 && t.warmup_ratio.value > 0;
-  if (plan_.max_steps == 0 && by_ratio) plan_.warmup_ratio = t.warmup_ratio.value;
-  if (t.warmup_steps.value > 0 && t.warmup_ratio.value > 0)
-    warn(fmt::format("{} = {} has no effect: {} = {} is given", origins_.place("training.warmup_ratio"),
-                     t.warmup_ratio.value, origins_.place("training.warmup_steps"), t.warmup_steps.value));
-  if (ds_.scheduler.type.given)
-    use_deepspeed_schedule();
-  else
-    use_hugging_face_schedule();
-  warn_of_long_warmup(plan_);
-}
-
-void Resolver::use_hugging_face_schedule() {
-  Schedule& schedule = plan_.schedule;
-  const auto type = training("lr_scheduler_type", config_.training.lr_scheduler_type);
-  schedule.type = type.value;
-  plan_.resolved.push_back({"schedule", std::string(name_of(type.value)), type.reason});
-
-  auto warmup = warmup_of_training();
-  if (type.value == ScheduleType::constant) {
-    if (warmup.value > 0 || plan_.warmup_ratio > 0)
-      warn(fmt::format("{} has no effect: the schedule is constant; constant_with_warmup has a warmup", warmup.place));
-    warmup = {0, false, "", "a constant schedule has no warmup"};
-    plan_.warmup_ratio = 0;
-  }
-  schedule.warmup_steps = note("schedule.warmup_steps", warmup);
-  if (needs_total_steps(type.value))
-    schedule.total_steps = note("schedule.total_steps", Candidate<int64_t>{plan_.max_steps, false, "", "max_steps"});
-  use_schedule_arguments();
-}
-
-void Resolver::use_schedule_arguments() {
-  Schedule& schedule = plan_.schedule;
-  const SchedulerArgs& args = config_.training.lr_scheduler_kwargs;
+void use_schedule_arguments(Resolver& r) {
+  Schedule& schedule = r.plan.schedule;
+  const SchedulerArgs& args = r.config.training.lr_scheduler_kwargs;
   const auto take = [&](const char* key, const auto& setting, ScheduleType owner, auto& into) {
-    const auto value = training(std::string("lr_scheduler_kwargs.") + key, setting);
+    const auto value = r.training(std::string("lr_scheduler_kwargs.") + key, setting);
     if (!setting.given) return;
     require<ConfigError>(schedule.type == owner, "{}: {} has no such parameter, only {}", value.place,
                          name_of(schedule.type), name_of(owner));
     require<ConfigError>(value.value > 0 && std::isfinite(static_cast<double>(value.value)),
                          "{}: expected a finite number > 0, got {}", value.place, value.value);
-    into = note(std::string("schedule.") + key, value);
+    into = r.note(std::string("schedule.") + key, value);
   };
   take("num_cycles", args.num_cycles, ScheduleType::cosine_with_restarts, schedule.num_cycles);
   take("power", args.power, ScheduleType::polynomial, schedule.power);
@@ -125,11 +75,30 @@ void Resolver::use_schedule_arguments() {
                        schedule.peak_lr);
 }
 
-/// DeepSpeed would hand a foreign parameter to the schedule's constructor and fail there.
-void Resolver::require_parameters_of(ScheduleType type) const {
-  const DsSchedulerParams& p = ds_.scheduler.params;
+void use_hugging_face_schedule(Resolver& r) {
+  Schedule& schedule = r.plan.schedule;
+  const auto type = r.training("lr_scheduler_type", r.config.training.lr_scheduler_type);
+  schedule.type = type.value;
+  r.plan.resolved.push_back({"schedule", std::string(name_of(type.value)), type.reason});
+
+  auto warmup = warmup_of_training(r);
+  if (type.value == ScheduleType::constant) {
+    if (warmup.value > 0 || r.plan.warmup_ratio > 0)
+      r.warn(
+          fmt::format("{} has no effect: the schedule is constant; constant_with_warmup has a warmup", warmup.place));
+    warmup = {0, false, "", "a constant schedule has no warmup"};
+    r.plan.warmup_ratio = 0;
+  }
+  schedule.warmup_steps = r.note("schedule.warmup_steps", warmup);
+  if (needs_total_steps(type.value))
+    schedule.total_steps = r.note("schedule.total_steps", Candidate<int64_t>{r.plan.max_steps, false, "", "max_steps"});
+  use_schedule_arguments(r);
+}
+
+void require_parameters_of(const Resolver& r, ScheduleType type) {
+  const DsSchedulerParams& p = r.ds.scheduler.params;
   const auto refuse = [&](bool present, const char* key) {
-    require<ConfigError>(!present, "{}: {} has no parameter {}", origins_.place("deepspeed.scheduler.params"),
+    require<ConfigError>(!present, "{}: {} has no parameter {}", r.origins.place("deepspeed.scheduler.params"),
                          name_of(type), key);
   };
   const auto present = [](const auto& value) { return value.given() || value.automatic(); };
@@ -160,64 +129,27 @@ void Resolver::require_parameters_of(ScheduleType type) const {
   refuse(!needs_total_steps(type) && present(p.total_num_steps), "total_num_steps");
 }
 
-void Resolver::use_deepspeed_schedule() {
-  Schedule& schedule = plan_.schedule;
-  const DsSchedulerParams& p = ds_.scheduler.params;
-  const std::string prefix = "scheduler.params.";
-  schedule.type = deepspeed_type(ds_.scheduler.type.value);
-  require_parameters_of(schedule.type);
-  const auto asked = training("lr_scheduler_type", config_.training.lr_scheduler_type);
-  require<ConfigError>(!asked.given || asked.value == counterpart(schedule.type),
-                       "{} = {} contradicts {} = {}; remove one of them", origins_.place("deepspeed.scheduler.type"),
-                       name_of(schedule.type), asked.place, name_of(asked.value));
-  plan_.resolved.push_back({"schedule", std::string(name_of(schedule.type)), "deepspeed: scheduler.type"});
-
-  if (schedule.type == ScheduleType::lr_range_test) return use_range_test();
-  if (schedule.type == ScheduleType::one_cycle) return use_one_cycle();
-  const auto number = [&](const std::string& key, const Candidate<double>& candidate) {
-    require<ConfigError>(std::isfinite(candidate.value) && candidate.value >= 0,
-                         "{}: expected a finite number >= 0, got {}", candidate.place, candidate.value);
-    return note("schedule." + key, candidate);
-  };
-  if (schedule.type == ScheduleType::warmup_cosine_lr) {
-    schedule.warmup_min_ratio =
-        number("warmup_min_ratio", section_value("deepspeed." + prefix + "warmup_min_ratio", p.warmup_min_ratio));
-    schedule.cos_min_ratio =
-        number("cos_min_ratio", section_value("deepspeed." + prefix + "cos_min_ratio", p.cos_min_ratio));
-  } else {
-    const Candidate<double> zero{0.0, false, "", "0"};
-    schedule.min_lr = number("min_lr", merge(prefix + "warmup_min_lr", p.warmup_min_lr, zero));
-    auto peak = training("learning_rate", config_.training.learning_rate);
-    if (!peak.given) peak = {schedule.peak_lr, false, "", "learning_rate"};
-    schedule.peak_lr = number("max_lr", merge(prefix + "warmup_max_lr", p.warmup_max_lr, peak));
-  }
-  const auto shape = section_value("deepspeed." + prefix + "warmup_type", p.warmup_type);
-  schedule.warmup_shape = shape.value;
-  plan_.resolved.push_back({"schedule.warmup_type", shape.value == WarmupShape::log ? "log" : "linear", shape.reason});
-  use_deepspeed_lengths(p);
-}
-
-void Resolver::use_range_test() {
-  const DsSchedulerParams& p = ds_.scheduler.params;
+void use_range_test(Resolver& r) {
+  const DsSchedulerParams& p = r.ds.scheduler.params;
   const auto value = [&](const std::string& key, const auto& setting, double least) {
-    return scheduler_value(key, setting, least);
+    return r.scheduler_value(key, setting, least);
   };
-  plan_.schedule.min_lr = value("lr_range_test_min_lr", p.lr_range_test_min_lr, 0);
-  plan_.schedule.range = {.step_size = value("lr_range_test_step_size", p.lr_range_test_step_size, 1),
-                          .step_rate = value("lr_range_test_step_rate", p.lr_range_test_step_rate, 0),
-                          .staircase = p.lr_range_test_staircase.value};
+  r.plan.schedule.min_lr = value("lr_range_test_min_lr", p.lr_range_test_min_lr, 0);
+  r.plan.schedule.range = {.step_size = value("lr_range_test_step_size", p.lr_range_test_step_size, 1),
+                           .step_rate = value("lr_range_test_step_rate", p.lr_range_test_step_rate, 0),
+                           .staircase = p.lr_range_test_staircase.value};
 }
 
-void Resolver::use_one_cycle() {
-  const DsSchedulerParams& p = ds_.scheduler.params;
-  const std::string place = origins_.place("deepspeed.scheduler.params");
+void use_one_cycle(Resolver& r) {
+  const DsSchedulerParams& p = r.ds.scheduler.params;
+  const std::string place = r.origins.place("deepspeed.scheduler.params");
   require<ConfigError>(p.cycle_min_lr.given && p.cycle_max_lr.given, "{}: OneCycle needs cycle_min_lr and cycle_max_lr",
                        place);
   const auto value = [&](const std::string& key, const auto& setting, double least) {
-    return scheduler_value(key, setting, least);
+    return r.scheduler_value(key, setting, least);
   };
-  plan_.schedule.min_lr = value("cycle_min_lr", p.cycle_min_lr, 0);
-  plan_.schedule.peak_lr = value("cycle_max_lr", p.cycle_max_lr, 0);
+  r.plan.schedule.min_lr = value("cycle_min_lr", p.cycle_min_lr, 0);
+  r.plan.schedule.peak_lr = value("cycle_max_lr", p.cycle_max_lr, 0);
   Cycle cycle{.first_steps = value("cycle_first_step_size", p.cycle_first_step_size, 1),
               .first_stairs = value("cycle_first_stair_count", p.cycle_first_stair_count, 0),
               .decay_steps = value("decay_step_size", p.decay_step_size, 0),
@@ -235,33 +167,74 @@ void Resolver::use_one_cycle() {
                        "{}: cycle_min_mom and cycle_max_mom must be below 1", place);
   require<ConfigError>(!cycle.cycle_momentum || cycle.decay_steps == 0 || cycle.decay_momentum_rate == 0,
                        "{}: decay_mom_rate raises the momentum without end, to 1 and above; leave it 0", place);
-  plan_.schedule.cycle = cycle;
-  if (cycle.cycle_momentum) plan_.layout.sharding.optimizer.momentum_cycle = plan_.schedule;
+  r.plan.schedule.cycle = cycle;
+  if (cycle.cycle_momentum) r.plan.layout.sharding.optimizer.momentum_cycle = r.plan.schedule;
 }
 
-void Resolver::use_deepspeed_lengths(const DsSchedulerParams& params) {
-  auto argument = warmup_of_training();
-  if (plan_.warmup_ratio > 0) argument.given = false;  // it can not be compared before the run's length is known
+void use_deepspeed_lengths(Resolver& r, const DsSchedulerParams& params) {
+  auto argument = warmup_of_training(r);
+  if (r.plan.warmup_ratio > 0) argument.given = false;  // it can not be compared before the run's length is known
   const std::string warmup_key = "scheduler.params.warmup_num_steps";
-  const std::optional<int64_t> fallback = plan_.warmup_ratio > 0 ? std::nullopt : std::optional<int64_t>(1000);
-  const auto warmup = merge(warmup_key, params.warmup_num_steps, argument, fallback);
+  const std::optional<int64_t> fallback = r.plan.warmup_ratio > 0 ? std::nullopt : std::optional<int64_t>(1000);
+  const auto warmup = r.merge(warmup_key, params.warmup_num_steps, argument, fallback);
   require_at_least<int64_t>(warmup, 0);
   // DeepSpeed divides by the logarithm of this number, and fails.
-  require<ConfigError>(!params.warmup_num_steps.automatic() || warmup.value > 0 || plan_.warmup_ratio > 0,
+  require<ConfigError>(!params.warmup_num_steps.automatic() || warmup.value > 0 || r.plan.warmup_ratio > 0,
                        "{} = \"auto\": the run has no warmup to take; give training.warmup_steps or "
                        "training.warmup_ratio, or write a number of updates",
                        warmup.place);
-  if (params.warmup_num_steps.given()) plan_.warmup_ratio = 0;
-  plan_.schedule.warmup_steps = note("schedule.warmup_steps", warmup);
+  if (params.warmup_num_steps.given()) r.plan.warmup_ratio = 0;
+  r.plan.schedule.warmup_steps = r.note("schedule.warmup_steps", warmup);
 
-  if (!needs_total_steps(plan_.schedule.type)) return;
-  const Candidate<int64_t> length{plan_.max_steps, plan_.max_steps > 0, origins_.place("training.max_steps"),
+  if (!needs_total_steps(r.plan.schedule.type)) return;
+  const Candidate<int64_t> length{r.plan.max_steps, r.plan.max_steps > 0, r.origins.place("training.max_steps"),
                                   "max_steps"};
-  const auto total = merge("scheduler.params.total_num_steps", params.total_num_steps, length);
+  const auto total = r.merge("scheduler.params.total_num_steps", params.total_num_steps, length);
   require_at_least<int64_t>(total, params.total_num_steps.given() ? 1 : 0);
-  plan_.schedule.total_steps = note("schedule.total_steps", total);
+  r.plan.schedule.total_steps = r.note("schedule.total_steps", total);
 }
 
+void use_deepspeed_schedule(Resolver& r) {
+  Schedule& schedule = r.plan.schedule;
+  const DsSchedulerParams& p = r.ds.scheduler.params;
+  const std::string prefix = "scheduler.params.";
+  schedule.type = deepspeed_type(r.ds.scheduler.type.value);
+  require_parameters_of(r, schedule.type);
+  const auto asked = r.training("lr_scheduler_type", r.config.training.lr_scheduler_type);
+  require<ConfigError>(!asked.given || asked.value == counterpart(schedule.type),
+                       "{} = {} contradicts {} = {}; remove one of them", r.origins.place("deepspeed.scheduler.type"),
+                       name_of(schedule.type), asked.place, name_of(asked.value));
+  r.plan.resolved.push_back({"schedule", std::string(name_of(schedule.type)), "deepspeed: scheduler.type"});
+
+  if (schedule.type == ScheduleType::lr_range_test) return use_range_test(r);
+  if (schedule.type == ScheduleType::one_cycle) return use_one_cycle(r);
+  const auto number = [&](const std::string& key, const Candidate<double>& candidate) {
+    require<ConfigError>(std::isfinite(candidate.value) && candidate.value >= 0,
+                         "{}: expected a finite number >= 0, got {}", candidate.place, candidate.value);
+    return r.note("schedule." + key, candidate);
+  };
+  if (schedule.type == ScheduleType::warmup_cosine_lr) {
+    schedule.warmup_min_ratio =
+        number("warmup_min_ratio", r.section_value("deepspeed." + prefix + "warmup_min_ratio", p.warmup_min_ratio));
+    schedule.cos_min_ratio =
+        number("cos_min_ratio", r.section_value("deepspeed." + prefix + "cos_min_ratio", p.cos_min_ratio));
+  } else {
+    const Candidate<double> zero{0.0, false, "", "0"};
+    schedule.min_lr = number("min_lr", r.merge(prefix + "warmup_min_lr", p.warmup_min_lr, zero));
+    auto peak = r.training("learning_rate", r.config.training.learning_rate);
+    if (!peak.given) peak = {schedule.peak_lr, false, "", "learning_rate"};
+    schedule.peak_lr = number("max_lr", r.merge(prefix + "warmup_max_lr", p.warmup_max_lr, peak));
+  }
+  const auto shape = r.section_value("deepspeed." + prefix + "warmup_type", p.warmup_type);
+  schedule.warmup_shape = shape.value;
+  r.plan.resolved.push_back({"schedule.warmup_type", shape.value == WarmupShape::log ? "log" : "linear", shape.reason});
+  use_deepspeed_lengths(r, p);
+}
+
+}  // namespace
+
+/// transformers' rule: warmup_steps if positive, else the ratio of all updates.
+/// DeepSpeed would hand a foreign parameter to the schedule's constructor and fail there.
 RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch) {
   if (plan.max_steps > 0) return plan;
   require<ConfigError>(steps_per_epoch >= 1, "the data gives {} updates per epoch of {} sequences each; expected >= 1",
@@ -278,6 +251,34 @@ RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch) {
   }
   warn_of_long_warmup(plan);
   return plan;
+}
+
+void resolve_length(Resolver& r) {
+  const auto steps = r.training("max_steps", r.config.training.max_steps);
+  require_at_least<int64_t>(steps, -1);
+  if (steps.value > 0) {
+    r.plan.max_steps = r.note("max_steps", steps);
+    return;
+  }
+  const auto epochs = r.training("num_train_epochs", r.config.training.num_train_epochs);
+  require<ConfigError>(std::isfinite(epochs.value) && epochs.value > 0, "{}: expected a finite number > 0, got {}",
+                       epochs.place, epochs.value);
+  r.plan.num_epochs = r.note("num_epochs", epochs);
+  r.plan.resolved.push_back({"max_steps", "?", fmt::format("num_epochs x updates per epoch, {}", kByEpochs)});
+}
+
+void resolve_schedule(Resolver& r) {
+  const TrainingConfig& t = r.config.training;
+  const bool by_ratio = t.warmup_steps.value == 0 && t.warmup_ratio.value > 0;
+  if (r.plan.max_steps == 0 && by_ratio) r.plan.warmup_ratio = t.warmup_ratio.value;
+  if (t.warmup_steps.value > 0 && t.warmup_ratio.value > 0)
+    r.warn(fmt::format("{} = {} has no effect: {} = {} is given", r.origins.place("training.warmup_ratio"),
+                       t.warmup_ratio.value, r.origins.place("training.warmup_steps"), t.warmup_steps.value));
+  if (r.ds.scheduler.type.given)
+    use_deepspeed_schedule(r);
+  else
+    use_hugging_face_schedule(r);
+  warn_of_long_warmup(r.plan);
 }
 
 }  // namespace nought

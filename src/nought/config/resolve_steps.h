@@ -1,0 +1,113 @@
+// The steps of resolve(): each reads what the Resolver has and sets a part of its plan. ConfigError names a value that cannot
+// be. Each is in the file of its name.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nought/config/resolver.h"
+
+namespace nought {
+
+// resolve_aio.cpp
+/// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
+void resolve_aio(Resolver& r, bool to_files);
+
+// resolve_buckets.cpp
+void explain_automatic_buckets(Resolver& r);
+void resolve_buckets(Resolver& r);
+
+// resolve_checks.cpp
+void resolve_checks(Resolver& r);
+
+// resolve_collectives.cpp
+void resolve_collectives(Resolver& r);
+
+// resolve_compression.cpp
+/// OneBitAdam, ZeroOneAdam, OneBitLamb.
+Method resolve_one_bit(Resolver& r, const OptimizerArgs& args, std::pair<double, double> betas, double eps);
+void resolve_comm_hook(Resolver& r);
+/// ConfigError unless all else lets ranks send signs, or factors of gradients.
+void check_compression(Resolver& r);
+
+// resolve_context.cpp
+/// How many of so many ranks share each sequence, and how they attend.
+int64_t resolve_context(Resolver& r, int64_t ranks);
+/// ConfigError unless sequences are long enough for the ranks that share them.
+void check_context(const Resolver& r);
+
+// resolve_local_steps.cpp
+void resolve_local_steps(Resolver& r);
+void resolve_async(Resolver& r);
+
+// resolve_mesh.cpp
+/// ", left of 8 by tp_size 4,": which sizes have left so many ranks of all; "" where it is all of them.
+std::string what_left(const Resolver& r, int64_t ranks);
+/// ConfigError unless the schedule can run the micro-batches of a step.
+void check_pipeline(const Resolver& r);
+void resolve_mesh(Resolver& r);
+
+// resolve_offload.cpp
+/// An older key that says "cpu".
+struct OlderName {
+  const char* key;
+  const Setting<bool>& setting;
+};
+/// `device` of a section that offloads, at `path`: none unless it is given, there or by one of its older names.
+Candidate<std::string> offload_device(const Resolver& r, const std::string& path, const Auto<std::string>& setting, std::initializer_list<OlderName> older);
+/// The device as the file has it: "place = value".
+std::string written(const Candidate<std::string>& device);
+/// Its nvme_path; ConfigError without. what: what the folder is to hold.
+Candidate<std::string> offload_folder(const Resolver& r, const std::string& path, const Setting<std::string>& setting, const char* what);
+/// Offloading to the host has no effect where that is the device.
+void warn_of_host_memory(Resolver& r, const Candidate<std::string>& device);
+void note_pin_memory(Resolver& r, const std::string& name, const std::string& path, const Setting<bool>& setting);
+void resolve_offload(Resolver& r);
+void resolve_delayed_update(Resolver& r);
+void resolve_gradient_home(Resolver& r);
+void resolve_early_update(Resolver& r);
+
+// resolve_offload_param.cpp
+void resolve_offload_param(Resolver& r);
+
+// resolve_optimizer.cpp
+void resolve_optimizer(Resolver& r);
+
+// resolve_pipeline.cpp
+/// How the layers are shared out over so many ranks.
+StagePartition resolve_partition(Resolver& r, int64_t ranks);
+void resolve_checkpoint_interval(Resolver& r);
+
+// resolve_precision.cpp
+void resolve_precision(Resolver& r);
+void resolve_masters(Resolver& r);
+
+// resolve_recompute.cpp
+void resolve_recompute(Resolver& r);
+
+// resolve_replicas.cpp
+/// How many of so many data-parallel ranks share out the states of parameters, if DeepSpeed's key says it.
+std::optional<Candidate<int64_t>> mics_shard_size(const Resolver& r, int64_t data);
+/// How many replicas so many data-parallel ranks hold.
+Candidate<int64_t> replicate_size(const Resolver& r, int64_t data);
+/// Whether parameters are gathered by hosts, and how many ranks a host has then.
+void resolve_hierarchical_gather(Resolver& r);
+
+// resolve_saving.cpp
+void resolve_saving(Resolver& r);
+void resolve_reports(Resolver& r);
+
+// resolve_schedule.cpp
+void resolve_length(Resolver& r);
+void resolve_schedule(Resolver& r);
+
+// resolve_tiles.cpp
+void resolve_unit_tiles(Resolver& r);
+
+// resolve_zeropp.cpp
+/// What ranks send each other as codes, and what they keep of gathers.
+void resolve_zeropp(Resolver& r);
+void resolve_frozen_codes(Resolver& r);
+void resolve_token_codes(Resolver& r);
+
+}  // namespace nought
