@@ -153,7 +153,7 @@ TEST_F(SavedInputsInFiles, have_the_bits_of_those_on_the_device_with_fp8_and_sha
 
 TEST_F(SavedInputsInFiles, that_find_no_folder_say_whose_they_are) {
   RecomputeOptions options = in_files();
-  options.tier.folder += "/missing";
+  options.tier.folder += "/missing/deeper";
   const Context context = Context::cpu();
   SavedInputs saved(options, nullptr, "rank 3");
   EXPECT_THAT(test::message_of<IoError>([&] { saved.begin(context, 1, numbers(context, 0)); }),

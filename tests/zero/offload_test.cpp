@@ -214,7 +214,7 @@ TEST_F(Offload, every_state_that_is_kept_is_visited) {
 
 TEST_F(Offload, names_the_rank_and_the_folder_that_is_not_there) {
   OffloadOptions offload = to_file(100);
-  offload.tier.folder += "/nowhere";
+  offload.tier.folder += "/nowhere/deeper";
   EXPECT_THAT(
       test::message_of<IoError>([&] { with_training({.offload = offload}, {}, [](Training&) {}); }),
       testing::AllOf(testing::HasSubstr("rank 0"), testing::HasSubstr("nowhere"), testing::HasSubstr("nvme_path")));

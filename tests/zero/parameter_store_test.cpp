@@ -193,7 +193,7 @@ TEST(ParameterStore, says_where_all_fits_into_memory) {
 
 TEST(ParameterStore, names_the_rank_and_what_the_file_holds_where_it_fails) {
   const Context context = Context::cpu();
-  ParameterStore store(context, {.tier = {Pool::file, "/nowhere"}}, "rank 3");
+  ParameterStore store(context, {.tier = {Pool::file, "/nowhere/deeper"}}, "rank 3");
   store.add(5, DType::f32);
   EXPECT_THAT(test::message_of<IoError>([&] { store.open(); }),
               testing::AllOf(testing::HasSubstr("rank 3 for parameters in /nowhere"), testing::HasSubstr("nvme_path")));
