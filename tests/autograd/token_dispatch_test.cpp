@@ -322,7 +322,9 @@ TEST(TokenDispatch, what_is_sent_is_the_formula) {
       const Traffic before = ranks.traffic();
       run(context, part, TokenDispatch(context, rows, ranks), tokens, routes.top_k, 1, DType::f32);
       const Traffic after = ranks.traffic();
-      const auto sent = [&](Collective collective) { return after[collective].elements - before[collective].elements; };
+      const auto sent = [&](Collective::Kind collective) {
+        return after[collective].elements - before[collective].elements;
+      };
       // There and back in both passes; beside the gradients of results travel the weights, and theirs come back.
       EXPECT_EQ(sent(Collective::all_to_all_v), (2 * kHidden + 1) * (leave + come)) << routes.name;
       EXPECT_EQ(sent(Collective::all_gather), (ranks.size() - 1) * kExperts) << "how many choose each expert";

@@ -27,8 +27,7 @@ using testing::HasSubstr;
 /// A recorder with one call that has begun.
 struct Recorded {
   Recorded() : recorder(FlightPage::make(), 3, 4, "host"), world(recorder.join(1, "world", 3, 4)) {
-    recorder.start(
-        recorder.submit(world, static_cast<uint8_t>(Collective::all_reduce), ReduceOp::max, DType::bf16, 64, -1));
+    recorder.start(recorder.submit(world, Collective::all_reduce, ReduceOp::max, DType::bf16, 64, -1));
   }
   FlightRecorder recorder;
   FlightMembership world;

@@ -15,8 +15,8 @@
 namespace nought::flight_recorder_test {
 namespace {
 
-FlightTicket issue(FlightRecorder& recorder, FlightMembership& group, Collective collective, int64_t bytes = 64) {
-  return recorder.submit(group, static_cast<uint8_t>(collective), ReduceOp::sum, DType::f32, bytes, -1);
+FlightTicket issue(FlightRecorder& recorder, FlightMembership& group, Collective::Kind collective, int64_t bytes = 64) {
+  return recorder.submit(group, collective, ReduceOp::sum, DType::f32, bytes, -1);
 }
 
 TEST(FlightRecorder, a_call_carries_group_number_operation_bytes_step_and_subject) {
@@ -76,8 +76,8 @@ TEST(FlightRecorder, messages_do_not_count_among_collectives) {
 }
 
 TEST(FlightRecorder, sizes_tell_calls_apart_but_where_each_rank_sends_what_it_has) {
-  const auto call = [](Collective collective, int64_t bytes) {
-    return FlightCall{.bytes = bytes, .collective = static_cast<uint8_t>(collective)};
+  const auto call = [](Collective::Kind collective, int64_t bytes) {
+    return FlightCall{.bytes = bytes, .collective = collective};
   };
   EXPECT_FALSE(call(Collective::all_to_all, 64).matches(call(Collective::all_to_all, 128)));
   EXPECT_TRUE(call(Collective::all_to_all_v, 64).matches(call(Collective::all_to_all_v, 128)));

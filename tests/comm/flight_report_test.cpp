@@ -21,12 +21,12 @@ struct Rank {
     recorder.set_step(12);
     recorder.set_phase("forward");
   }
-  FlightTicket issue(Collective collective, int64_t bytes = 4096, std::string_view subject = "block.3") {
+  FlightTicket issue(Collective::Kind collective, int64_t bytes = 4096, std::string_view subject = "block.3") {
     recorder.set_subject(subject);
-    return recorder.submit(world, static_cast<uint8_t>(collective), ReduceOp::sum, DType::f32, bytes, -1);
+    return recorder.submit(world, collective, ReduceOp::sum, DType::f32, bytes, -1);
   }
-  void begin(Collective collective, int64_t bytes = 4096) { recorder.start(issue(collective, bytes)); }
-  void make(Collective collective) {
+  void begin(Collective::Kind collective, int64_t bytes = 4096) { recorder.start(issue(collective, bytes)); }
+  void make(Collective::Kind collective) {
     const FlightTicket ticket = issue(collective);
     recorder.start(ticket);
     recorder.end(ticket, false);
@@ -122,8 +122,7 @@ TEST(FlightReport, ranks_of_which_nothing_is_known_are_listed) {
 TEST(FlightReport, the_oldest_wait_is_shown_and_groups_have_their_names) {
   Job job(2);
   FlightMembership pair = job[0].recorder.join(7, "world/1.0", 0, 2);
-  job[0].recorder.start(
-      job[0].recorder.submit(pair, static_cast<uint8_t>(Collective::barrier), ReduceOp::sum, DType::u8, 0, -1));
+  job[0].recorder.start(job[0].recorder.submit(pair, Collective::barrier, ReduceOp::sum, DType::u8, 0, -1));
   EXPECT_THAT(job.report().table[1], HasSubstr("in call 1 of world/1.0 (barrier for block.3, step 12)"));
 }
 

@@ -169,11 +169,5 @@ TEST(StreamCommunicator, an_exception_in_flight_cancels_the_transport) {
   EXPECT_TRUE(log->cancelled);
 }
 
-TEST(Collective, every_one_has_a_name) {
-  for (int i = 0; i < kNumCollectives; ++i) EXPECT_FALSE(name_of(static_cast<Collective>(i)).empty());
-  EXPECT_EQ(name_of(Collective::reduce_scatter), "reduce_scatter");
-  EXPECT_EQ(name_of(Collective::barrier), "barrier");
-}
-
 }  // namespace
 }  // namespace nought::stream_communicator_test

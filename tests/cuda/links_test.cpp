@@ -311,7 +311,7 @@ std::vector<int64_t> counted(const LinkOptions& options) {
     check.wait(world.send_recv(check.upload(values_of<bf16_t>(0, 7)), (world.rank() + 1) % world.size(), out,
                                (world.rank() + world.size() - 1) % world.size()));
     for (int i = 0; world.rank() == 1 && i < kNumCollectives; ++i) {
-      const Traffic::Count count = world.traffic()[static_cast<Collective>(i)];
+      const Traffic::Count count = world.traffic()[static_cast<Collective::Kind>(i)];
       const auto at = static_cast<size_t>(3 * i);
       numbers[at] = count.bytes, numbers[at + 1] = count.elements, numbers[at + 2] = count.calls;
     }

@@ -26,8 +26,7 @@ const FlightSnapshot& other_rank() {
   static const FlightSnapshot snapshot = [] {
     FlightRecorder recorder(FlightPage::make(), 1, 2, "host");
     FlightMembership world = recorder.join(1, "world", 1, 2);
-    recorder.start(
-        recorder.submit(world, static_cast<uint8_t>(Collective::all_reduce), ReduceOp::sum, DType::f32, 64, -1));
+    recorder.start(recorder.submit(world, Collective::all_reduce, ReduceOp::sum, DType::f32, 64, -1));
     return flight_snapshot(*recorder.page());
   }();
   return snapshot;

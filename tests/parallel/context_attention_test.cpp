@@ -70,7 +70,7 @@ TEST(ContextAttention, rows_with_fewer_tokens_than_ranks_agree_with_one_rank) {
 }
 
 /// How many calls of this collective a rank has issued whenever attention runs forward, or backward.
-std::vector<int64_t> issued_at(std::string_view operation, Collective collective, Communicator& world,
+std::vector<int64_t> issued_at(std::string_view operation, Collective::Kind collective, Communicator& world,
                                const Context& context, const ContextCase& of, const How& how) {
   const ContextTokens tokens = test::context_tokens(world, of, how.method, how.gathered_heads);
   const int64_t before = world.traffic()[collective].calls;

@@ -64,7 +64,7 @@ TEST(ContextTraffic, the_counters_of_both_methods_agree_to_the_element) {
           const Traffic before = world.traffic();
           test::attend_part(context, of, tokens);
           const Traffic after = world.traffic();
-          const auto sent = [&](Collective collective) {
+          const auto sent = [&](Collective::Kind collective) {
             return after[collective].elements - before[collective].elements;
           };
           const int64_t width = of.heads.num_kv_heads * (of.heads.head_dim + of.heads.value_dim());

@@ -25,7 +25,7 @@ Layout layout_of(int ranks, int stage, Recompute mode, int64_t tiles) {
 }
 
 /// Bytes that the rank sends in collectives of one kind, but for the padding of segments.
-void expect_bytes(Collective collective, const Traffic& traffic, int64_t bytes) {
+void expect_bytes(Collective::Kind collective, const Traffic& traffic, int64_t bytes) {
   const auto sent = static_cast<double>(traffic.counts[static_cast<size_t>(collective)].bytes);
   EXPECT_NEAR(sent, static_cast<double>(bytes), 0.01 * static_cast<double>(bytes)) << name_of(collective);
 }
@@ -39,7 +39,9 @@ void expect_agrees_and_sends_as_much(const ModelConfig& config, const Layout& ti
   whole.recompute.unit_tiles = 1;
   const Prediction of_whole = predict(config, whole);
   EXPECT_LT(predicted.memory.peak_total, of_whole.memory.peak_total);
-  const auto of = [&](Collective collective) { return of_whole.traffic.counts[static_cast<size_t>(collective)].bytes; };
+  const auto of = [&](Collective::Kind collective) {
+    return of_whole.traffic.counts[static_cast<size_t>(collective)].bytes;
+  };
   expect_bytes(Collective::all_gather, predicted.traffic, of(Collective::all_gather));
   // The gradients of a tied table are reduced once behind the head, and once behind the embedding.
   const int64_t table = config.tie_word_embeddings ? 4 * config.vocab_size * config.hidden_size : 0;

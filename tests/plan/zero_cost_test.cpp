@@ -37,7 +37,7 @@ TEST(ZeroCost, has_what_the_same_rank_sends_at_that_stage_and_at_stage_1) {
 /// Of stage 2, the reduction comes once more with each further micro-batch; of stage 1 nothing but the messages does.
 TEST(ZeroCost, grows_with_the_micro_batches) {
   const ModelConfig config = test::tiny_llama();
-  const auto sent = [&](int stage, int64_t micro_batches, Collective collective) {
+  const auto sent = [&](int stage, int64_t micro_batches, Collective::Kind collective) {
     return predict_at(config, on(4, 2, stage, micro_batches), 0)
         .traffic.counts[static_cast<size_t>(collective)]
         .elements;

@@ -190,7 +190,7 @@ inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::st
 
 inline void expect_same_traffic(const Traffic& predicted, const Traffic& measured) {
   for (size_t c = 0; c < kNumCollectives; ++c) {
-    SCOPED_TRACE(name_of(static_cast<Collective>(c)));
+    SCOPED_TRACE(name_of(static_cast<Collective::Kind>(c)));
     EXPECT_EQ(predicted.counts[c].bytes, measured.counts[c].bytes);
     EXPECT_EQ(predicted.counts[c].elements, measured.counts[c].elements);
     EXPECT_EQ(predicted.counts[c].calls, measured.counts[c].calls);

@@ -314,7 +314,7 @@ void check_traffic(Communicator& communicator, const Context& context) {
   communicator.reduce(full, other, 0);
   const Traffic after = communicator.traffic();
   int64_t total = 0;
-  const auto expect = [&](Collective collective, int64_t elements) {
+  const auto expect = [&](Collective::Kind collective, int64_t elements) {
     const int64_t sent = after[collective].elements - before[collective].elements;
     const int64_t bytes = after[collective].bytes - before[collective].bytes;
     require(sent == elements && bytes == 2 * elements && after[collective].calls == before[collective].calls + 1,

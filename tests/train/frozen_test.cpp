@@ -228,7 +228,7 @@ TEST(FrozenCosts, of_traffic_are_what_the_formulas_say_to_the_element) {
           const Traffic before = rank.world.traffic();
           rank.step(1);
           const Traffic after = rank.world.traffic();
-          const auto sent = [&](Collective collective) {
+          const auto sent = [&](Collective::Kind collective) {
             return after[collective].elements - before[collective].elements;
           };
           const auto once = [&](int64_t elements) { return elements * (ranks - 1) / ranks; };

@@ -50,7 +50,7 @@ std::map<std::string, Issued> issued_at_first_results(bool overlap) {
     context.kernels = make_watching_kernels(plain.kernels, [&](std::string_view, std::string_view, const Tensor&) {
       if (watched == nullptr || ranks.rank() != 0) return;
       const Traffic now = ranks.traffic();
-      const auto since = [&](Collective each) { return now[each].calls - before[each].calls; };
+      const auto since = [&](Collective::Kind each) { return now[each].calls - before[each].calls; };
       issued.try_emplace(watched->at_work(), Issued{since(Collective::all_gather), since(Collective::reduce_scatter)});
     });
     Decoder decoder(tiny(kLayers));
@@ -201,7 +201,7 @@ class CountingKernels final : public Kernels {
 class HeldWire final : public Communicator {
  public:
   struct Issue {
-    Collective collective;
+    Collective::Kind collective;
     int64_t operations;  // done when it was issued
   };
   HeldWire(Communicator& wire, Progress& progress) : wire_(wire), progress_(progress) {}
@@ -262,7 +262,7 @@ class HeldWire final : public Communicator {
 
  private:
   template <class Run>
-  Event issue(Collective collective, Run run) {
+  Event issue(Collective::Kind collective, Run run) {
     const size_t i = issues_.size();
     issues_.push_back({collective, progress_.done()});
     const int64_t until = i < until_.size() ? until_[i] : 0;

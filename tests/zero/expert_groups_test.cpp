@@ -64,7 +64,7 @@ TEST(ExpertGroups, what_a_step_sends_of_experts_goes_to_the_ranks_that_hold_the_
       model.update(/*lr=*/0.1, /*gradient_scale=*/1);
       model.settle();
       for (const auto& [axes, traffic] : mesh.traffic_by_axes()) after[axes] = traffic;
-      const auto sent = [&](const char* axes, Collective collective) {
+      const auto sent = [&](const char* axes, Collective::Kind collective) {
         return after.at(axes)[collective].elements - before.at(axes)[collective].elements;
       };
       const int64_t dense = 3 * sizes_of(units, false, 4).shards, experts = sizes_of(units, true, 2).shards;

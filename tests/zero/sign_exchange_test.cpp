@@ -98,7 +98,7 @@ TEST(SignExchange, sends_an_eighth_of_a_byte_for_an_element_and_a_scale_for_a_pi
       const Traffic before = ranks.traffic();
       exchange.mean(context.zeros({partition.padded()}, DType::f32));
       const Traffic after = ranks.traffic();
-      for (const Collective each : {Collective::all_to_all, Collective::all_gather})
+      for (const Collective::Kind each : {Collective::all_to_all, Collective::all_gather})
         EXPECT_EQ(after[each].bytes - before[each].bytes, (count - 1) * most) << name_of(each);
       EXPECT_EQ(after.total_bytes() - before.total_bytes(), 2 * (count - 1) * most);
     });

@@ -10,14 +10,12 @@
 // in order on its communication stream, each after what the compute stream of the tensors' device was given before.
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
+#include "nought/comm/collective.h"
 #include "nought/kernels/kernels.h"
 #include "nought/tensor/stream.h"
 #include "nought/tensor/tensor.h"
@@ -34,54 +32,6 @@ inline constexpr std::chrono::minutes kDefaultTimeout{30};
 class CollectiveTimeout : public CommError {
  public:
   using CommError::CommError;
-};
-
-enum class Collective : uint8_t {
-  broadcast,
-  reduce,
-  all_reduce,
-  gather,
-  all_gather,
-  scatter,
-  reduce_scatter,
-  all_to_all,
-  all_to_all_v,
-  send,
-  recv,
-  barrier
-};
-inline constexpr int kNumCollectives = 12;
-std::string_view name_of(Collective collective);
-
-/// True if the ranks' tensors in one call may have different sizes.
-constexpr bool sizes_differ(Collective collective) { return collective == Collective::all_to_all_v; }
-
-enum class ReduceOp : uint8_t { sum, max, min };
-
-/// How many rows all_to_all_v() sends to each rank and receives from each, by rank.
-struct RowCounts {
-  std::vector<int64_t> sent, received;
-};
-
-/// What this rank sent, by collective. In a group of N ranks, each rank sends per call:
-///   all_gather, reduce_scatter   N-1 shards
-///   all_reduce                   what a reduce_scatter and an all_gather send
-///   all_to_all                   (N-1)/N of the tensor
-///   all_to_all_v                 the rows for other ranks
-///   gather                       its tensor; root sends nothing
-///   reduce                       what a reduce_scatter and a gather send
-///   scatter, broadcast           root sends N-1 parts, or N-1 times the tensor; the others send nothing. A backend may
-///                                spread a broadcast over the ranks; it is counted on root all the same.
-///   send                         the tensor
-struct Traffic {
-  /// Payload bytes and elements that left for other ranks, and calls.
-  struct Count {
-    int64_t bytes = 0, elements = 0, calls = 0;
-  };
-  std::array<Count, kNumCollectives> counts{};
-  const Count& operator[](Collective collective) const { return counts[static_cast<size_t>(collective)]; }
-  int64_t total_bytes() const;
-  int64_t total_elements() const;
 };
 
 class Communicator {

@@ -28,16 +28,10 @@ void* map_memory(int descriptor, int flags) {
 
 }  // namespace
 
-bool FlightCall::message() const {
-  return collective == static_cast<uint8_t>(Collective::send) || collective == static_cast<uint8_t>(Collective::recv);
-}
-
-std::string_view FlightCall::name() const {
-  return collective == kSplitCall ? "split" : name_of(static_cast<Collective>(collective));
-}
+bool FlightCall::message() const { return collective == Collective::send || collective == Collective::recv; }
 
 std::string FlightCall::str() const {
-  std::string text(name());
+  std::string text(name_of(collective));
   if (bytes > 0) text += fmt::format(" of {} {}", format_bytes(bytes), name_of(dtype));
   if (root >= 0) text += fmt::format(" {} {}", message() ? "with rank" : "at root", root);
   if (const std::string about = flight_text(subject); !about.empty()) text += fmt::format(" for {}", about);
@@ -45,7 +39,7 @@ std::string FlightCall::str() const {
 }
 
 bool FlightCall::matches(const FlightCall& other) const {
-  const bool same_size = bytes == other.bytes || sizes_differ(static_cast<Collective>(collective));
+  const bool same_size = bytes == other.bytes || sizes_differ(collective);
   return collective == other.collective && dtype == other.dtype && op == other.op && root == other.root && same_size &&
          subject == other.subject;
 }
@@ -151,7 +145,7 @@ FlightSnapshot flight_snapshot(std::span<const uint64_t> words, std::string_view
   for (size_t i = 0; i < kFlightCalls; ++i) {
     const auto call = struct_at<FlightCall>(words, FlightPage::kCalls + i * sizeof(FlightCall) / 8);
     if (call.number == 0) continue;
-    check(call.collective <= kSplitCall && call.dtype <= DType::i8);
+    check(call.collective <= Collective::split && call.dtype <= DType::i8);
     snapshot.calls.push_back(call);
   }
   std::sort(snapshot.calls.begin(), snapshot.calls.end(),

@@ -26,9 +26,6 @@ inline constexpr size_t kFlightGroups = 64;
 /// "NOUGHTF2", as the first bytes of a file.
 inline constexpr uint64_t kFlightMagic = 0x3246'5448'4755'4F4E;
 
-/// The number that stands for split() in FlightCall::collective: it is a collective without a place in Traffic.
-inline constexpr uint8_t kSplitCall = kNumCollectives;
-
 /// What the system says of a rank's process.
 enum class RankState : uint32_t { running, waits_for_disk, stopped, dead };
 
@@ -69,7 +66,7 @@ struct FlightCall {
   uint64_t sequence = 0;  // 1 for the first of the group
   int64_t bytes = 0, step = 0;
   int64_t submitted = 0, started = 0, ended = 0;  // 0: not yet
-  uint8_t collective = 0;                         // a Collective, or kSplitCall
+  Collective::Kind collective = Collective::broadcast;
   DType dtype = DType::u8;
   uint8_t op = 0;                  // a ReduceOp
   uint8_t failed = 0;              // it ended with an error
@@ -78,7 +75,6 @@ struct FlightCall {
   std::array<char, 24> phase{};    // in which it was issued
 
   bool message() const;
-  std::string_view name() const;
   /// "all_gather of 12.0 MiB f32 for block.3"
   std::string str() const;
   /// Whether two ranks issued the same call.

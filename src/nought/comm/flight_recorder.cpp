@@ -93,7 +93,7 @@ void FlightRecorder::leave(const FlightMembership& group) {
   if (group.place >= 0) put(*page_, group_at(group.place), 0);
 }
 
-FlightTicket FlightRecorder::submit(FlightMembership& group, uint8_t collective, ReduceOp op, DType dtype,
+FlightTicket FlightRecorder::submit(FlightMembership& group, Collective::Kind collective, ReduceOp op, DType dtype,
                                     int64_t bytes, int root) {
   const std::lock_guard lock(mutex_);
   FlightCall call{.group = group.identity,

@@ -58,7 +58,8 @@ class FlightRecorder {
   void leave(const FlightMembership& group);
 
   /// A call is issued. `root`: its root or peer, or -1.
-  FlightTicket submit(FlightMembership& group, uint8_t collective, ReduceOp op, DType dtype, int64_t bytes, int root);
+  FlightTicket submit(FlightMembership& group, Collective::Kind collective, ReduceOp op, DType dtype, int64_t bytes,
+                      int root);
   void start(const FlightTicket& ticket) const;
   void end(const FlightTicket& ticket, bool failed) const;
   /// What was recorded of the call; its number is 0 if the page has it no more.

@@ -70,7 +70,7 @@ class LinkedTransport final : public Transport {
   std::string_view backend() const override { return beneath_->backend(); }
 
   std::shared_ptr<Stream> lane() const override { return lane_; }
-  bool rides(Collective collective, const Tensor& payload, int tag) const override {
+  bool rides(Collective::Kind collective, const Tensor& payload, int tag) const override {
     const bool reduces = collective == Collective::reduce || collective == Collective::all_reduce ||
                          collective == Collective::reduce_scatter;
     return is_far(payload) && tag == 0 && !(reduces && size() > links_->device.most_inputs());

@@ -13,11 +13,6 @@
 #include "nought/tensor/late.h"
 
 namespace nought {
-namespace {
-
-constexpr uint8_t kind(Collective collective) { return static_cast<uint8_t>(collective); }
-
-}  // namespace
 
 std::string Call::str() const {
   if (bytes == 0) return fmt::format("{} in group of {}", name, size);
@@ -139,7 +134,7 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
       });
   if (between_kernels) last_between_kernels_ = event;
   // Its receiver waits for it, and perhaps nobody here: a sender may want the answer first.
-  if (issue.collective == kind(Collective::send)) demand(event);
+  if (issue.collective == Collective::send) demand(event);
   return event;
 }
 
@@ -173,18 +168,19 @@ Event StreamCommunicator::enqueue_on_lane(Call call, Body body, Stream& compute)
 
 Event StreamCommunicator::submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body) {
   const int64_t bytes = payload.defined() ? payload.bytes() : 0;  // a barrier has none
-  const Call call{.name = name_of(static_cast<Collective>(issue.collective)), .bytes = bytes, .dtype = payload.dtype()};
-  Traffic::Count& count = traffic_.counts[issue.collective];
+  const Call call{.name = name_of(issue.collective), .bytes = bytes, .dtype = payload.dtype()};
+  Traffic::Count& count = traffic_.counts[static_cast<size_t>(issue.collective)];
   count.bytes += elements_sent * size_of(payload.dtype());
   count.elements += elements_sent;
   count.calls += 1;
   const auto compute = payload.defined() ? payload.buffer()->memory().device().compute() : nullptr;
-  if (compute && transport_->rides(static_cast<Collective>(issue.collective), payload.in_flight(), issue.tag))
+  if (compute && transport_->rides(issue.collective, payload.in_flight(), issue.tag))
     return enqueue_on_lane(begun(call, issue), std::move(body), *compute);
   return enqueue(call, issue, std::move(body), compute);
 }
 
-void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
+void StreamCommunicator::check_parts(Collective::Kind collective, const Tensor& whole, const Tensor& part,
+                                     int parts) const {
   require<ShapeError>(whole.defined() && part.defined(), "{} needs two tensors, got {} and {}", name_of(collective),
                       whole, part);
   require<ShapeError>(whole.dtype() == part.dtype() && whole.numel() == parts * part.numel(),
@@ -192,12 +188,12 @@ void StreamCommunicator::check_parts(Collective collective, const Tensor& whole,
                       size(), whole, parts, part);
 }
 
-void StreamCommunicator::check_rank(Collective collective, std::string_view role, int rank) const {
+void StreamCommunicator::check_rank(Collective::Kind collective, std::string_view role, int rank) const {
   require<CommError>(0 <= rank && rank < size(), "{}: {} {} is not a rank of a group of {}", name_of(collective), role,
                      rank, size());
 }
 
-void StreamCommunicator::check_peer(Collective collective, int peer, int tag) const {
+void StreamCommunicator::check_peer(Collective::Kind collective, int peer, int tag) const {
   check_rank(collective, "peer", peer);
   require<CommError>(peer != rank(), "{}: rank {} is itself; copy() moves data within a rank", name_of(collective),
                      peer);
@@ -209,7 +205,7 @@ Event StreamCommunicator::broadcast(Tensor tensor, int root) {
   check_parts(Collective::broadcast, tensor, tensor, 1);
   const int64_t sent = rank() == root ? peers() * tensor.numel() : 0;
   return submit(
-      {.collective = kind(Collective::broadcast), .root = root}, tensor, sent,
+      {.collective = Collective::broadcast, .root = root}, tensor, sent,
       [this, tensor = tensor.in_flight(), root](const Call& call) { transport_->broadcast(call, tensor, root); });
 }
 
@@ -218,7 +214,7 @@ Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
   check_parts(Collective::reduce, in, rank() == root ? out : in, 1);
   const int64_t own = part_of(in.numel(), rank(), size()).size();
   const int64_t sent = in.numel() - own + (rank() == root ? 0 : own);
-  return submit({.collective = kind(Collective::reduce), .root = root, .op = op}, in, sent,
+  return submit({.collective = Collective::reduce, .root = root, .op = op}, in, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root, op](const Call& call) {
                   transport_->reduce(call, in, out, root, op);
                 });
@@ -229,7 +225,7 @@ Event StreamCommunicator::all_reduce(Tensor tensor, ReduceOp op) {
   const int64_t own = part_of(tensor.numel(), rank(), size()).size();
   const int64_t sent = tensor.numel() - own + peers() * own;
   return submit(
-      {.collective = kind(Collective::all_reduce), .op = op}, tensor, sent,
+      {.collective = Collective::all_reduce, .op = op}, tensor, sent,
       [this, tensor = tensor.in_flight(), op](const Call& call) { transport_->all_reduce(call, tensor, op); });
 }
 
@@ -237,7 +233,7 @@ Event StreamCommunicator::gather(Tensor in, Tensor out, int root) {
   check_rank(Collective::gather, "root", root);
   check_parts(Collective::gather, rank() == root ? out : in, in, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? 0 : in.numel();
-  return submit({.collective = kind(Collective::gather), .root = root}, in, sent,
+  return submit({.collective = Collective::gather, .root = root}, in, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
                   transport_->gather(call, in, out, root);
                 });
@@ -255,7 +251,7 @@ Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
   check_rank(Collective::scatter, "root", root);
   check_parts(Collective::scatter, rank() == root ? in : out, out, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? peers() * out.numel() : 0;
-  return submit({.collective = kind(Collective::scatter), .root = root}, out, sent,
+  return submit({.collective = Collective::scatter, .root = root}, out, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
                   transport_->scatter(call, in, out, root);
                 });
@@ -263,7 +259,7 @@ Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
 
 Event StreamCommunicator::reduce_scatter(Tensor full, Tensor shard, ReduceOp op) {
   check_parts(Collective::reduce_scatter, full, shard, size());
-  return submit({.collective = kind(Collective::reduce_scatter), .op = op}, full, peers() * shard.numel(),
+  return submit({.collective = Collective::reduce_scatter, .op = op}, full, peers() * shard.numel(),
                 [this, full = full.in_flight(), shard = shard.in_flight(), op](const Call& call) {
                   transport_->reduce_scatter(call, full, shard, op);
                 });
@@ -316,7 +312,7 @@ Event StreamCommunicator::all_to_all_v(Tensor in, Tensor out, RowCounts counts) 
 Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, tensor, tensor.numel(),
+  return submit({.collective = Collective::send, .root = destination, .tag = tag}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
                   transport_->send(call, tensor, destination, tag);
                 });
@@ -325,7 +321,7 @@ Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
 Event StreamCommunicator::send_in_place(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, tensor, tensor.numel(),
+  return submit({.collective = Collective::send, .root = destination, .tag = tag}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
                   transport_->post(call, tensor, destination, tag)(call);
                 });
@@ -335,19 +331,19 @@ Event StreamCommunicator::send_recv(Tensor sent, int destination, Tensor receive
   check_peer(Collective::send, destination, tag), check_peer(Collective::recv, source, tag);
   check_parts(Collective::send, sent, sent, 1), check_parts(Collective::recv, received, received, 1);
   if (transport_->rides(Collective::send, sent.in_flight(), tag)) {
-    submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, sent, sent.numel(),
+    submit({.collective = Collective::send, .root = destination, .tag = tag}, sent, sent.numel(),
            [](const Call&) {});  // which the next one does
-    return submit({.collective = kind(Collective::recv), .root = source, .tag = tag}, received, 0,
+    return submit({.collective = Collective::recv, .root = source, .tag = tag}, received, 0,
                   [this, sent = sent.in_flight(), destination, received = received.in_flight(),
                    source](const Call& call) { transport_->send_recv(call, sent, destination, received, source); });
   }
   const auto posted = std::make_shared<Transport::Posted>([](const Call&) {});
-  submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, sent, sent.numel(),
+  submit({.collective = Collective::send, .root = destination, .tag = tag}, sent, sent.numel(),
          [this, posted, sent = sent.in_flight(), destination, tag](const Call& call) {
            *posted = transport_->post(call, sent, destination, tag);
          });
   return submit(
-      {.collective = kind(Collective::recv), .root = source, .tag = tag}, received, 0,
+      {.collective = Collective::recv, .root = source, .tag = tag}, received, 0,
       [this, posted, sent = sent.in_flight(), received = received.in_flight(), source, tag](const Call& call) {
         transport_->recv(call, received, source, tag);
         (*posted)(call);
@@ -357,7 +353,7 @@ Event StreamCommunicator::send_recv(Tensor sent, int destination, Tensor receive
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
   check_peer(Collective::recv, source, tag);
   check_parts(Collective::recv, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::recv), .root = source, .tag = tag}, tensor, 0,
+  return submit({.collective = Collective::recv, .root = source, .tag = tag}, tensor, 0,
                 [this, tensor = tensor.in_flight(), source, tag](const Call& call) {
                   transport_->recv(call, tensor, source, tag);
                 });
@@ -384,7 +380,7 @@ void StreamCommunicator::with_transport(const std::function<void(std::unique_ptr
 std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
   require<CommError>(color >= 0, "split: color {} is negative", color);
   std::unique_ptr<Transport> group;
-  enqueue({.name = "split"}, {.collective = kSplitCall}, [&](const Call& call) {
+  enqueue({.name = "split"}, {.collective = Collective::split}, [&](const Call& call) {
     group = transport_->split(call, color, key);
     // A group of one needs no transport, and the backend's is freed on its own stream.
     if (group->size() == 1) group.reset();

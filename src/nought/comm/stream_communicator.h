@@ -59,14 +59,14 @@ class StreamCommunicator final : public Communicator {
   class CallCheck;
   /// Beside the call itself, what makes it the same on all ranks.
   struct Issue {
-    uint8_t collective = 0;
+    Collective::Kind collective = Collective::broadcast;
     int root = -1;  // or the peer of a message
     ReduceOp op = ReduceOp::sum;
     int tag = 0;  // of a message
   };
   Event submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body);
-  Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
-    return submit({.collective = static_cast<uint8_t>(collective)}, payload, elements_sent, std::move(body));
+  Event submit(Collective::Kind collective, const Tensor& payload, int64_t elements_sent, Body body) {
+    return submit({.collective = collective}, payload, elements_sent, std::move(body));
   }
   /// What the call is about, in words; empty if it is not recorded.
   static std::string subject_of(const Call& call);
@@ -76,11 +76,11 @@ class StreamCommunicator final : public Communicator {
   /// The call with what its messages and the recorder need of it.
   Call begun(Call call, const Issue& issue);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
-  void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
+  void check_parts(Collective::Kind collective, const Tensor& whole, const Tensor& part, int parts) const;
   /// ShapeError unless the rows of all_to_all_v() are as many as the counts say.
   void check_rows(const Tensor& in, const Tensor& out, const RowCounts& counts) const;
-  void check_rank(Collective collective, std::string_view role, int rank) const;
-  void check_peer(Collective collective, int peer, int tag) const;
+  void check_rank(Collective::Kind collective, std::string_view role, int rank) const;
+  void check_peer(Collective::Kind collective, int peer, int tag) const;
   int64_t peers() const { return size() - 1; }
 
   std::unique_ptr<Transport> transport_;

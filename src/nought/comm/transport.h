@@ -110,7 +110,7 @@ class Transport {
   /// all calls run on the communication stream.
   virtual std::shared_ptr<Stream> lane() const { return nullptr; }
   /// With a tensor (in_flight()) that is there on all ranks, the same on all of them.
-  virtual bool rides(Collective /*collective*/, const Tensor& /*payload*/, int /*tag*/) const { return false; }
+  virtual bool rides(Collective::Kind /*collective*/, const Tensor& /*payload*/, int /*tag*/) const { return false; }
   /// A call is on its way on a lane: if it does not end by its deadline, or cannot, waits for the device fail.
   virtual void watch(const Call& /*call*/, const Event& /*done*/) {}
   /// Why the call cannot end, because another rank failed; null if that is not known.

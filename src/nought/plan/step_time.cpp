@@ -117,7 +117,7 @@ double waits_for_cores(const Layout& layout, const MachineRates& rates) {
 double seconds_of_collectives(const Traffic& traffic, const MachineRates& rates) {
   double seconds = 0;
   for (size_t c = 0; c < kNumCollectives; ++c) {
-    const auto collective = static_cast<Collective>(c);
+    const auto collective = static_cast<Collective::Kind>(c);
     const Traffic::Count& count = traffic.counts[c];
     if (collective == Collective::send) continue;
     const auto bytes = static_cast<double>(count.bytes);

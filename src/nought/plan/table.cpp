@@ -44,7 +44,7 @@ std::string traffic_rows(const std::vector<Prediction>& predictions) {
     if (std::all_of(predictions.begin(), predictions.end(),
                     [&](const Prediction& each) { return each.traffic.counts[c].bytes == 0; }))
       continue;
-    text += row(fmt::format("  {}", name_of(static_cast<Collective>(c))), predictions,
+    text += row(fmt::format("  {}", name_of(static_cast<Collective::Kind>(c))), predictions,
                 [&](const Prediction& each) { return format_bytes(each.traffic.counts[c].bytes); });
   }
   text += row("  total", predictions, [](const Prediction& each) { return format_bytes(each.traffic.total_bytes()); });
@@ -306,7 +306,7 @@ OrderedJson to_json(const Traffic& traffic) {
   for (size_t c = 0; c < kNumCollectives; ++c) {
     const Traffic::Count& count = traffic.counts[c];
     if (count.calls == 0) continue;
-    json[std::string(name_of(static_cast<Collective>(c)))] = {
+    json[std::string(name_of(static_cast<Collective::Kind>(c)))] = {
         {"bytes", count.bytes}, {"elements", count.elements}, {"calls", count.calls}};
   }
   json["total_bytes"] = traffic.total_bytes();
