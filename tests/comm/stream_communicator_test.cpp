@@ -25,18 +25,7 @@ class Recorder final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "recorder"; }
-  void broadcast(const Call& call, const Tensor&, int) override { note(call); }
-  void reduce(const Call& call, const Tensor&, const Tensor&, int, ReduceOp) override { note(call); }
-  void all_reduce(const Call& call, const Tensor&, ReduceOp) override { note(call); }
-  void gather(const Call& call, const Tensor&, const Tensor&, int) override { note(call); }
-  void all_gather(const Call& call, const Tensor&, const Tensor&) override { note(call); }
-  void scatter(const Call& call, const Tensor&, const Tensor&, int) override { note(call); }
-  void reduce_scatter(const Call& call, const Tensor&, const Tensor&, ReduceOp) override { note(call); }
-  void all_to_all(const Call& call, const Tensor&, const Tensor&) override { note(call); }
-  void all_to_all_v(const Call& call, const Tensor&, const Tensor&, const RowCounts&) override { note(call); }
-  void send(const Call& call, const Tensor&, int, int) override { note(call); }
-  void recv(const Call& call, const Tensor&, int, int) override { note(call); }
-  void barrier(const Call& call) override { note(call); }
+  void run(const Call& call, const Collective&) override { note(call); }
   std::unique_ptr<Transport> split(const Call& call, int color, int) override {
     note(call);
     return std::make_unique<Recorder>(log_, 0, color == 0 ? 1 : 2);

@@ -30,13 +30,14 @@ LinkedDevice::Combine combine_of(ReduceOp op) {
 
 /// The first rank of the group makes an identity, and tells the others.
 std::unique_ptr<DeviceGroup> meet(Transport& ranks, const LinkedDevice& device) {
-  const auto call = [&](std::string_view name, int64_t bytes) {
-    return Call{.name = name,
-                .bytes = bytes,
-                .rank = ranks.rank(),
-                .size = ranks.size(),
-                .timeout = kMeetingPatience,
-                .deadline = std::chrono::steady_clock::now() + kMeetingPatience};
+  const auto broadcast = [&](std::string_view name, const Tensor& tensor) {
+    const Call call{.name = name,
+                    .bytes = tensor.bytes(),
+                    .rank = ranks.rank(),
+                    .size = ranks.size(),
+                    .timeout = kMeetingPatience,
+                    .deadline = std::chrono::steady_clock::now() + kMeetingPatience};
+    ranks.run(call, {.kind = Collective::broadcast, .out = tensor.in_flight(), .root = 0});
   };
   const Context host = Context::cpu();
   const auto told = [&](int64_t bytes) { return host.zeros({bytes}, DType::u8, Category::communication); };
@@ -46,10 +47,10 @@ std::unique_ptr<DeviceGroup> meet(Transport& ranks, const LinkedDevice& device) 
     id = device.make_group_id();
     *length.data<int64_t>() = std::ssize(id);
   }
-  ranks.broadcast(call("length of an identity", length.bytes()), length.in_flight(), 0);
+  broadcast("length of an identity", length);
   const Tensor text = told(*length.data<int64_t>());
   std::copy(id.begin(), id.end(), text.raw());
-  ranks.broadcast(call("identity of a group", text.bytes()), text.in_flight(), 0);
+  broadcast("identity of a group", text);
   return device.join({text.raw(), static_cast<size_t>(text.bytes())}, ranks.rank(), ranks.size(), kMeetingPatience);
 }
 
@@ -70,119 +71,40 @@ class LinkedTransport final : public Transport {
   std::string_view backend() const override { return beneath_->backend(); }
 
   std::shared_ptr<Stream> lane() const override { return lane_; }
-  bool rides(Collective::Kind collective, const Tensor& payload, int tag) const override {
-    const bool reduces = collective == Collective::reduce || collective == Collective::all_reduce ||
-                         collective == Collective::reduce_scatter;
-    return is_far(payload) && tag == 0 && !(reduces && size() > links_->device.most_inputs());
+  bool rides(const Collective& collective) const override {
+    return is_far(collective.payload()) && collective.tag == 0 &&
+           !(collective.reduces() && size() > links_->device.most_inputs());
   }
   void watch(const Call& call, const Event& done) override { links_->watch.add(*group_, call, done); }
 
-  void broadcast(const Call& call, const Tensor& tensor, int root) override {
-    if (!on_lane(call)) return beneath_->broadcast(call, tensor, root);
-    group_->broadcast(lane_of(call), tensor.raw(), bytes_of(tensor), root);
+  void run(const Call& call, const Collective& c) override {
+    // The stream of the host's thread runs what does not ride.
+    const bool on_lane = call.stream != nullptr && call.stream == lane_.get();
+    if (on_lane || c.kind == Collective::send_recv)
+      c.visit(rank(), [&](const Tensor& tensor, Role) { require_far(call, tensor); });
+    if (!on_lane) return beneath_->run(call, c);
+    switch (c.kind) {
+      case Collective::broadcast:
+        return group_->broadcast(lane_of(call), c.out.raw(), bytes_of(c.out), c.root);
+      case Collective::all_gather:
+        return group_->all_gather(lane_of(call), c.in.raw(), c.out.raw(), bytes_of(c.in));
+      case Collective::reduce_scatter:
+        return reduce_scatter(call, c);
+      case Collective::all_reduce:
+        return all_reduce(call, c);
+      case Collective::reduce:
+        return reduce(call, c);
+      case Collective::send:
+        return send(call, c);
+      case Collective::recv:
+        return exchange(call, {}, {device_part(c.out, c.root)});
+      case Collective::send_recv:
+        return exchange(call, {device_part(c.in, c.root)}, {device_part(c.out, c.source)});
+      default:
+        return move(call, c);
+    }
   }
-
-  void gather(const Call& call, const Tensor& in, const Tensor& out, int root) override {
-    if (!on_lane(call)) return beneath_->gather(call, in, out, root);
-    if (rank() != root) return exchange(call, {{root, in.raw(), bytes_of(in)}}, {});
-    require_far(call, out);
-    std::vector<DevicePart> received;
-    for_each_peer([&](int peer) { received.push_back(device_part(part_of(out, peer, size()), peer)); });
-    keep(call, in, part_of(out, rank(), size()));
-    exchange(call, {}, received);
-  }
-
-  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
-    if (!on_lane(call)) return beneath_->all_gather(call, shard, full);
-    require_far(call, shard);
-    group_->all_gather(lane_of(call), shard.raw(), full.raw(), bytes_of(shard));
-  }
-
-  void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) override {
-    if (!on_lane(call)) return beneath_->scatter(call, in, out, root);
-    if (rank() != root) return exchange(call, {}, {{root, out.raw(), bytes_of(out)}});
-    require_far(call, in);
-    std::vector<DevicePart> sent;
-    for_each_peer([&](int peer) { sent.push_back(device_part(part_of(in, peer, size()), peer)); });
-    keep(call, part_of(in, rank(), size()), out);
-    exchange(call, sent, {});
-  }
-
-  void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override {
-    if (!on_lane(call)) return beneath_->all_to_all(call, in, out);
-    require_far(call, out);
-    exchange_parts(
-        call, [&](int peer) { return part_of(in, peer, size()); },
-        [&](int peer) { return part_of(out, peer, size()); });
-  }
-
-  void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) override {
-    if (!on_lane(call)) return beneath_->all_to_all_v(call, in, out, counts);
-    require_far(call, out);
-    exchange_parts(
-        call, [&](int peer) { return rows_of(in, counts.sent, peer); },
-        [&](int peer) { return rows_of(out, counts.received, peer); });
-  }
-
-  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override {
-    if (!on_lane(call)) return beneath_->reduce_scatter(call, full, shard, op);
-    require_far(call, shard);
-    if (by_library(op))
-      return group_->sum_in_parts(lane_of(call), full.raw(), shard.raw(), shard.numel(), shard.dtype());
-    reduce_parts(call, full, shard, op, [](const Tensor& /*sum*/, Interval /*of*/) {});
-  }
-
-  /// Nobody else reads or writes this rank's part of its tensor, so it is reduced in place, and told to all.
-  void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) override {
-    if (!on_lane(call)) return beneath_->all_reduce(call, tensor, op);
-    if (by_library(op)) return group_->sum_for_all(lane_of(call), tensor.raw(), tensor.numel(), tensor.dtype());
-    const Tensor own = part_of(tensor, rank(), size());
-    reduce_parts(call, tensor, own, op, [](const Tensor& /*sum*/, Interval /*of*/) {});
-    if (tensor.numel() % size() == 0) return group_->all_gather(lane_of(call), own.raw(), tensor.raw(), bytes_of(own));
-    std::vector<DevicePart> sent, received;
-    for_each_peer([&](int peer) {
-      sent.push_back(device_part(own, peer));
-      received.push_back(device_part(part_of(tensor, peer, size()), peer));
-    });
-    exchange(call, sent, received);
-  }
-
-  /// Each rank reduces its part, and sends it to root segment by segment.
-  void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) override {
-    if (!on_lane(call)) return beneath_->reduce(call, in, out, root, op);
-    const bool is_root = rank() == root;
-    if (is_root) require_far(call, out);
-    if (by_library(op))
-      return group_->sum_on_root(lane_of(call), in.raw(), is_root ? out.raw() : nullptr, in.numel(), in.dtype(), root);
-    const Tensor own = is_root ? part_of(out, rank(), size()) : Tensor();
-    reduce_parts(call, in, own, op, [&](const Tensor& sum, Interval of) {
-      if (!is_root) return exchange(call, {device_part(sum, root)}, {});
-      std::vector<DevicePart> received;
-      for_each_peer([&](int peer) { received.push_back(device_part(segment_of(out, peer, of), peer)); });
-      exchange(call, {}, received);
-    });
-  }
-
-  void send(const Call& call, const Tensor& tensor, int destination, int tag) override {
-    if (!on_lane(call)) return beneath_->send(call, tensor, destination, tag);
-    const Tensor message = room(call, tensor.numel(), tensor.dtype());
-    keep(call, tensor, message);
-    exchange(call, {device_part(message, destination)}, {});
-  }
-  Posted post(const Call& call, const Tensor& tensor, int destination, int tag) override {
-    if (!on_lane(call)) return beneath_->post(call, tensor, destination, tag);
-    exchange(call, {device_part(tensor, destination)}, {});
-    return [](const Call&) {};
-  }
-  void recv(const Call& call, const Tensor& tensor, int source, int tag) override {
-    if (!on_lane(call)) return beneath_->recv(call, tensor, source, tag);
-    exchange(call, {}, {device_part(tensor, source)});
-  }
-  void send_recv(const Call& call, const Tensor& sent, int destination, const Tensor& received, int source) override {
-    require_far(call, received);
-    exchange(call, {device_part(sent, destination)}, {device_part(received, source)});
-  }
-  void barrier(const Call& call) override { beneath_->barrier(call); }
+  Posted post(const Call& call, const Collective& send) override { return beneath_->post(call, send); }
 
   /// A group of one has nothing to send.
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override {
@@ -199,8 +121,6 @@ class LinkedTransport final : public Transport {
   }
 
  private:
-  /// The stream of the host's thread runs what does not ride.
-  bool on_lane(const Call& call) const { return call.stream != nullptr && call.stream == lane_.get(); }
   Stream& lane_of(const Call& call) const {
     if (const auto failure = links_->device.failure()) std::rethrow_exception(failure);
     return *call.stream;
@@ -233,15 +153,58 @@ class LinkedTransport final : public Transport {
   void exchange(const Call& call, const std::vector<DevicePart>& sent, const std::vector<DevicePart>& received) const {
     group_->exchange(lane_of(call), sent, received);
   }
-  template <class Sent, class Received>
-  void exchange_parts(const Call& call, const Sent& sent_to, const Received& received_from) const {
+
+  /// What is moved and not added up.
+  void move(const Call& call, const Collective& c) const {
     std::vector<DevicePart> sent, received;
     for_each_peer([&](int peer) {
-      sent.push_back(device_part(sent_to(peer), peer));
-      received.push_back(device_part(received_from(peer), peer));
+      if (const Tensor part = c.to(peer, rank(), size())) sent.push_back(device_part(part, peer));
+      if (const Tensor part = c.from(peer, rank(), size())) received.push_back(device_part(part, peer));
     });
-    keep(call, sent_to(rank()), received_from(rank()));
+    if (const Tensor kept = c.to(rank(), rank(), size())) keep(call, kept, c.from(rank(), rank(), size()));
     exchange(call, sent, received);
+  }
+
+  void send(const Call& call, const Collective& c) const {
+    const Tensor message = c.in_place ? c.in : room(call, c.in.numel(), c.in.dtype());
+    keep(call, c.in, message);
+    exchange(call, {device_part(message, c.root)}, {});
+  }
+
+  void reduce_scatter(const Call& call, const Collective& c) const {
+    if (by_library(c.op))
+      return group_->sum_in_parts(lane_of(call), c.in.raw(), c.out.raw(), c.out.numel(), c.out.dtype());
+    reduce_parts(call, c.in, c.out, c.op, [](const Tensor& /*sum*/, Interval /*of*/) {});
+  }
+
+  /// Nobody else reads or writes this rank's part of its tensor, so it is reduced in place, and told to all.
+  void all_reduce(const Call& call, const Collective& c) const {
+    const Tensor& tensor = c.out;
+    if (by_library(c.op)) return group_->sum_for_all(lane_of(call), tensor.raw(), tensor.numel(), tensor.dtype());
+    const Tensor own = part_of(tensor, rank(), size());
+    reduce_parts(call, tensor, own, c.op, [](const Tensor& /*sum*/, Interval /*of*/) {});
+    if (tensor.numel() % size() == 0) return group_->all_gather(lane_of(call), own.raw(), tensor.raw(), bytes_of(own));
+    std::vector<DevicePart> sent, received;
+    for_each_peer([&](int peer) {
+      sent.push_back(device_part(own, peer));
+      received.push_back(device_part(part_of(tensor, peer, size()), peer));
+    });
+    exchange(call, sent, received);
+  }
+
+  /// Each rank reduces its part, and sends it to root segment by segment.
+  void reduce(const Call& call, const Collective& c) const {
+    const bool is_root = rank() == c.root;
+    if (by_library(c.op))
+      return group_->sum_on_root(lane_of(call), c.in.raw(), is_root ? c.out.raw() : nullptr, c.in.numel(), c.in.dtype(),
+                                 c.root);
+    const Tensor own = is_root ? part_of(c.out, rank(), size()) : Tensor();
+    reduce_parts(call, c.in, own, c.op, [&](const Tensor& sum, Interval of) {
+      if (!is_root) return exchange(call, {device_part(sum, c.root)}, {});
+      std::vector<DevicePart> received;
+      for_each_peer([&](int peer) { received.push_back(device_part(segment_of(c.out, peer, of), peer)); });
+      exchange(call, {}, received);
+    });
   }
 
   /// Of the rank's part of `whole`, the elements of this interval that there are.

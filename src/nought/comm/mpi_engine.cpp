@@ -104,6 +104,22 @@ void MpiRequests::receive(const Tensor& tensor, int peer, int tag, MPI_Comm grou
   });
 }
 
+void MpiRequests::broadcast(const Tensor& tensor, int root, MPI_Comm group) {
+  for_each_message(tensor, [&](std::byte* data, int bytes) {
+    MPI_Request request;
+    const MpiLock lock;
+    check_mpi(MPI_Ibcast(data, bytes, MPI_BYTE, root, group, &request), "MPI_Ibcast");
+    add(request);
+  });
+}
+
+void MpiRequests::barrier(MPI_Comm group) {
+  MPI_Request request;
+  const MpiLock lock;
+  check_mpi(MPI_Ibarrier(group, &request), "MPI_Ibarrier");
+  add(request);
+}
+
 bool MpiRequests::test() {
   if (requests_.empty()) return true;
   std::vector<MPI_Status> statuses(requests_.size());
@@ -171,9 +187,7 @@ void MpiEngine::finalize() {
     drop_sent();
   }
   MpiRequests requests;
-  MPI_Request request;
-  check_mpi(MPI_Ibarrier(farewell_, &request), "MPI_Ibarrier");
-  requests.add(request);
+  requests.barrier(farewell_);
   wait(call, requests);
   check_mpi(MPI_Comm_free(&farewell_), "MPI_Comm_free");
   initialized_ = false;

@@ -48,11 +48,13 @@ class MpiRequests {
  public:
   void send(const Tensor& tensor, int peer, int tag, MPI_Comm group);
   void receive(const Tensor& tensor, int peer, int tag, MPI_Comm group);
-  void add(MPI_Request request);
+  void broadcast(const Tensor& tensor, int root, MPI_Comm group);
+  void barrier(MPI_Comm group);
   /// True once all messages are complete. Each call lets MPI make progress.
   bool test();
 
  private:
+  void add(MPI_Request request);
   std::vector<MPI_Request> requests_;
   std::vector<int> expected_;  // bytes to receive, or -1
 };

@@ -133,63 +133,49 @@ void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vecto
   engine_.wait(call, requests);
 }
 
+void MpiTransport::run(const Call& call, const Collective& c) {
+  switch (c.kind) {
+    case Collective::broadcast:
+      return remote_peers_.empty() ? move(call, c) : broadcast(call, c.out, c.root);
+    case Collective::reduce_scatter:
+      return reduce_parts(call, c.in, c.out, c.op, /*spread=*/false);
+    case Collective::all_reduce:
+      return all_reduce(call, c.out, c.op);
+    case Collective::reduce:
+      return reduce(call, c.in, c.out, c.root, c.op);
+    case Collective::send:
+      return c.in_place ? post(call, c)(call) : send_copy(call, c);
+    case Collective::recv: {
+      MpiRequests requests;
+      requests.receive(c.out, c.root, tag_of(c.tag), group_);
+      return engine_.wait(call, requests, /*patient=*/true);
+    }
+    case Collective::barrier:
+      return barrier(call);
+    default:
+      return move(call, c);
+  }
+}
+
 void MpiTransport::broadcast(const Call& call, const Tensor& tensor, int root) {
-  if (remote_peers_.empty()) {
-    if (rank_ == root) return exchange(call, 1, {{.tensor = tensor, .to = local_peers_}}, {});
-    return exchange(call, 1, {}, {{.tensor = tensor, .from = root}});
-  }
-  constexpr int64_t kLongest = int64_t{1} << 30;  // MPI counts in int
   MpiRequests requests;
-  for (int64_t begin = 0; begin < tensor.bytes(); begin += kLongest) {
-    MPI_Request request;
-    const int bytes = static_cast<int>(std::min(kLongest, tensor.bytes() - begin));
-    const MpiLock lock;
-    check_mpi(MPI_Ibcast(tensor.raw() + begin, bytes, MPI_BYTE, root, group_, &request), "MPI_Ibcast");
-    requests.add(request);
-  }
+  requests.broadcast(tensor, root, group_);
   engine_.wait(call, requests);
 }
 
-void MpiTransport::gather(const Call& call, const Tensor& in, const Tensor& out, int root) {
-  if (rank_ != root) return exchange(call, 1, {{.tensor = in, .to = {root}}}, {});
+void MpiTransport::move(const Call& call, const Collective& c) {
+  const bool one_for_all = c.kind == Collective::broadcast || c.kind == Collective::all_gather;
+  std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  for (const int peer : all_peers_) incoming.push_back({part(out, peer), peer});
-  exchange(call, 1, {{.tensor = in, .to = {}, .kept = part(out, root)}}, incoming);
-}
-
-void MpiTransport::scatter(const Call& call, const Tensor& in, const Tensor& out, int root) {
-  if (rank_ != root) return exchange(call, most_local_peers_, {}, {{.tensor = out, .from = root}});
-  std::vector<Outgoing> outgoing{{.tensor = part(in, root), .to = {}, .kept = out}};
-  for (const int peer : all_peers_) outgoing.push_back({.tensor = part(in, peer), .to = {peer}});
-  exchange(call, most_local_peers_, outgoing, {});
-}
-
-void MpiTransport::all_gather(const Call& call, const Tensor& shard, const Tensor& full) {
-  std::vector<Incoming> incoming;
-  for (const int peer : all_peers_) incoming.push_back({part(full, peer), peer});
-  exchange(call, 1, {{.tensor = shard, .to = all_peers_, .kept = part(full, rank_)}}, incoming);
-}
-
-void MpiTransport::all_to_all(const Call& call, const Tensor& in, const Tensor& out) {
-  std::vector<Outgoing> outgoing{{.tensor = part(in, rank_), .to = {}, .kept = part(out, rank_)}};
-  std::vector<Incoming> incoming;
+  if (const Tensor own = c.to(rank_, rank_, size_))
+    outgoing.push_back(
+        {.tensor = own, .to = one_for_all ? all_peers_ : std::vector<int>{}, .kept = c.from(rank_, rank_, size_)});
   for (const int peer : all_peers_) {
-    outgoing.push_back({.tensor = part(in, peer), .to = {peer}});
-    incoming.push_back({part(out, peer), peer});
+    const Tensor sent = one_for_all ? Tensor() : c.to(peer, rank_, size_), received = c.from(peer, rank_, size_);
+    if (sent) outgoing.push_back({.tensor = sent, .to = {peer}});
+    if (received) incoming.push_back({received, peer});
   }
-  exchange(call, most_local_peers_, outgoing, incoming);
-}
-
-void MpiTransport::all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) {
-  const auto rows_to = [&](int rank) { return rows_of(in, counts.sent, rank); };
-  const auto rows_from = [&](int rank) { return rows_of(out, counts.received, rank); };
-  std::vector<Outgoing> outgoing{{.tensor = rows_to(rank_), .to = {}, .kept = rows_from(rank_)}};
-  std::vector<Incoming> incoming;
-  for (const int peer : all_peers_) {
-    outgoing.push_back({.tensor = rows_to(peer), .to = {peer}});
-    incoming.push_back({rows_from(peer), peer});
-  }
-  exchange(call, most_local_peers_, outgoing, incoming);
+  exchange(call, one_for_all || c.kind == Collective::gather ? 1 : most_local_peers_, outgoing, incoming);
 }
 
 int64_t MpiTransport::segment_length(DType dtype) const {
@@ -267,10 +253,6 @@ void MpiTransport::reduce_parts(const Call& call, const Tensor& full, const Tens
   if (spread && count > 0) collect_segment(call, full, segment(count - 1));
 }
 
-void MpiTransport::reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) {
-  reduce_parts(call, full, shard, op, /*spread=*/false);
-}
-
 void MpiTransport::all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) {
   reduce_parts(call, tensor, part(tensor, rank_), op, /*spread=*/true);
   if (remote_peers_.empty()) return;
@@ -298,32 +280,21 @@ void MpiTransport::reduce(const Call& call, const Tensor& in, const Tensor& out,
   }
 }
 
-void MpiTransport::send(const Call& call, const Tensor& tensor, int destination, int tag) {
-  const Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
-  copy_now(tensor, message);
-  engine_.post(call, message, destination, tag_of(tag), group_);
+void MpiTransport::send_copy(const Call& call, const Collective& send) {
+  const Tensor message = context_.empty(send.in.shape(), send.in.dtype(), Category::communication);
+  copy_now(send.in, message);
+  engine_.post(call, message, send.root, tag_of(send.tag), group_);
 }
 
-Transport::Posted MpiTransport::post(const Call&, const Tensor& tensor, int destination, int tag) {
+Transport::Posted MpiTransport::post(const Call&, const Collective& send) {
   const auto requests = std::make_shared<MpiRequests>();
-  requests->send(tensor, destination, tag_of(tag), group_);
+  requests->send(send.in, send.root, tag_of(send.tag), group_);
   return [this, requests](const Call& call) { engine_.wait(call, *requests, /*patient=*/true); };
-}
-
-void MpiTransport::recv(const Call& call, const Tensor& tensor, int source, int tag) {
-  MpiRequests requests;
-  requests.receive(tensor, source, tag_of(tag), group_);
-  engine_.wait(call, requests, /*patient=*/true);
 }
 
 void MpiTransport::barrier(const Call& call) {
   MpiRequests requests;
-  MPI_Request request;
-  {
-    const MpiLock lock;
-    check_mpi(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
-  }
-  requests.add(request);
+  requests.barrier(group_);
   engine_.wait(call, requests);
 }
 

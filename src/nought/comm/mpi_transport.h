@@ -22,19 +22,8 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
 
-  void broadcast(const Call& call, const Tensor& tensor, int root) override;
-  void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) override;
-  void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) override;
-  void gather(const Call& call, const Tensor& in, const Tensor& out, int root) override;
-  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override;
-  void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) override;
-  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override;
-  void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override;
-  void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) override;
-  void send(const Call& call, const Tensor& tensor, int destination, int tag) override;
-  Posted post(const Call& call, const Tensor& tensor, int destination, int tag) override;
-  void recv(const Call& call, const Tensor& tensor, int source, int tag) override;
-  void barrier(const Call& call) override;
+  void run(const Call& call, const Collective& collective) override;
+  Posted post(const Call& call, const Collective& send) override;
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override;
   std::shared_ptr<Stream> make_stream() const override { return engine_.make_stream(); }
   void cancel() override { engine_.cancel(); }
@@ -60,6 +49,14 @@ class MpiTransport final : public Transport {
   Tensor part(const Tensor& tensor, int rank) const { return part_of(tensor, rank, size_); }
   bool is_local(int rank) const { return local_ranks_[static_cast<size_t>(rank)] >= 0; }
   int local_rank(int rank) const { return local_ranks_[static_cast<size_t>(rank)]; }
+
+  void broadcast(const Call& call, const Tensor& tensor, int root);
+  /// What is moved and not added up.
+  void move(const Call& call, const Collective& collective);
+  void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op);
+  void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op);
+  void send_copy(const Call& call, const Collective& send);
+  void barrier(const Call& call);
 
   /// Sends and receives, and blocks until everything has arrived and what was sent may be overwritten. `tensors_sent`
   /// is the most different tensors that any rank of the group sends to ranks of its host.

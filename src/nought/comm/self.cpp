@@ -17,11 +17,6 @@ class Turn final : public Stream {
   Stream& stream_;
 };
 
-void copy_in_turn(const Call& call, const Tensor& from, const Tensor& to) {
-  Turn turn(call);
-  copy(from, to, turn);
-}
-
 /// A group of one: every collective is a copy, or nothing.
 class SelfTransport final : public Transport {
  public:
@@ -29,27 +24,11 @@ class SelfTransport final : public Transport {
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
 
-  void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call& call, const Tensor& in, const Tensor& out, int, ReduceOp) override {
-    copy_in_turn(call, in, out);
+  void run(const Call& call, const Collective& collective) override {
+    if (!collective.in || !collective.out) return;
+    Turn turn(call);
+    copy(collective.in, collective.out, turn);
   }
-  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
-  void gather(const Call& call, const Tensor& in, const Tensor& out, int) override { copy_in_turn(call, in, out); }
-  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
-    copy_in_turn(call, shard, full);
-  }
-  void scatter(const Call& call, const Tensor& in, const Tensor& out, int) override { copy_in_turn(call, in, out); }
-  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp) override {
-    copy_in_turn(call, full, shard);
-  }
-  void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override { copy_in_turn(call, in, out); }
-  void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts&) override {
-    copy_in_turn(call, in, out);
-  }
-  // The StreamCommunicator has refused every peer: a group of one has none.
-  void send(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
-  void recv(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
-  void barrier(const Call&) override {}
   std::unique_ptr<Transport> split(const Call&, int, int) override { return std::make_unique<SelfTransport>(); }
   void cancel() override {}
 };

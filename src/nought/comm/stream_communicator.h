@@ -24,20 +24,53 @@ class StreamCommunicator final : public Communicator {
   int size() const override { return transport_->size(); }
   std::string_view backend() const override { return transport_->backend(); }
 
-  Event broadcast(Tensor tensor, int root) override;
-  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override;
-  Event all_reduce(Tensor tensor, ReduceOp op) override;
-  Event gather(Tensor in, Tensor out, int root) override;
-  Event all_gather(Tensor shard, Tensor full) override;
-  Event scatter(Tensor in, Tensor out, int root) override;
-  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override;
-  Event all_to_all(Tensor in, Tensor out) override;
-  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override;
-  Event send(Tensor tensor, int destination, int tag) override;
-  Event send_in_place(Tensor tensor, int destination, int tag) override;
-  Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag) override;
-  Event recv(Tensor tensor, int source, int tag) override;
-  Event barrier() override;
+  Event broadcast(Tensor tensor, int root) override {
+    return submit({.kind = Collective::broadcast, .out = std::move(tensor), .root = root});
+  }
+  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override {
+    return submit({.kind = Collective::reduce, .in = std::move(in), .out = std::move(out), .root = root, .op = op});
+  }
+  Event all_reduce(Tensor tensor, ReduceOp op) override {
+    return submit({.kind = Collective::all_reduce, .out = std::move(tensor), .op = op});
+  }
+  Event gather(Tensor in, Tensor out, int root) override {
+    return submit({.kind = Collective::gather, .in = std::move(in), .out = std::move(out), .root = root});
+  }
+  Event all_gather(Tensor shard, Tensor full) override {
+    return submit({.kind = Collective::all_gather, .in = std::move(shard), .out = std::move(full)});
+  }
+  Event scatter(Tensor in, Tensor out, int root) override {
+    return submit({.kind = Collective::scatter, .in = std::move(in), .out = std::move(out), .root = root});
+  }
+  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override {
+    return submit({.kind = Collective::reduce_scatter, .in = std::move(full), .out = std::move(shard), .op = op});
+  }
+  Event all_to_all(Tensor in, Tensor out) override {
+    return submit({.kind = Collective::all_to_all, .in = std::move(in), .out = std::move(out)});
+  }
+  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
+    return submit(
+        {.kind = Collective::all_to_all_v, .in = std::move(in), .out = std::move(out), .counts = std::move(counts)});
+  }
+  Event send(Tensor tensor, int destination, int tag) override {
+    return submit({.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag});
+  }
+  Event send_in_place(Tensor tensor, int destination, int tag) override {
+    return submit(
+        {.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag, .in_place = true});
+  }
+  Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag) override {
+    return submit({.kind = Collective::send_recv,
+                   .in = std::move(sent),
+                   .out = std::move(received),
+                   .root = destination,
+                   .source = source,
+                   .tag = tag});
+  }
+  Event recv(Tensor tensor, int source, int tag) override {
+    return submit({.kind = Collective::recv, .out = std::move(tensor), .root = source, .tag = tag});
+  }
+  Event barrier() override { return submit({.kind = Collective::barrier}); }
   void follow(const Event& event) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
 
@@ -54,34 +87,23 @@ class StreamCommunicator final : public Communicator {
   const std::string& words_of_transport() const { return words_; }
 
  private:
-  using Body = std::function<void(const Call&)>;
   /// What one rank does in every collective, for check_calls().
   class CallCheck;
-  /// Beside the call itself, what makes it the same on all ranks.
-  struct Issue {
-    Collective::Kind collective = Collective::broadcast;
-    int root = -1;  // or the peer of a message
-    ReduceOp op = ReduceOp::sum;
-    int tag = 0;  // of a message
-  };
-  Event submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body);
-  Event submit(Collective::Kind collective, const Tensor& payload, int64_t elements_sent, Body body) {
-    return submit({.collective = collective}, payload, elements_sent, std::move(body));
-  }
+  /// Counts and records the call, and lets `body` run on the transport's lane or in turn on the communication stream.
+  Event submit(Collective collective);
+  template <class Body>
+  Event issue(Collective&& collective, bool on_lane, Body body);
+  template <class Body>
+  Event enqueue(Call call, Collective&& collective, const std::shared_ptr<Stream>& compute, Body body);
+  template <class Body>
+  Event enqueue_on_lane(Call call, Collective&& collective, Stream& compute, Body body);
+  bool rides(const Collective& collective) const;
+  /// A send_recv as the two calls that it is for counters and records.
+  Event exchange(const Collective& both, bool on_lane);
+  /// The call with what its messages and the recorder need of it.
+  Call begun(const Collective& collective);
   /// What the call is about, in words; empty if it is not recorded.
   static std::string subject_of(const Call& call);
-  Event enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute = nullptr);
-  /// The same on the transport's lane.
-  Event enqueue_on_lane(Call call, Body body, Stream& compute);
-  /// The call with what its messages and the recorder need of it.
-  Call begun(Call call, const Issue& issue);
-  /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
-  void check_parts(Collective::Kind collective, const Tensor& whole, const Tensor& part, int parts) const;
-  /// ShapeError unless the rows of all_to_all_v() are as many as the counts say.
-  void check_rows(const Tensor& in, const Tensor& out, const RowCounts& counts) const;
-  void check_rank(Collective::Kind collective, std::string_view role, int rank) const;
-  void check_peer(Collective::Kind collective, int peer, int tag) const;
-  int64_t peers() const { return size() - 1; }
 
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Stream> stream_;

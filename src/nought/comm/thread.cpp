@@ -28,92 +28,32 @@ class ThreadTransport final : public Transport {
   int size() const override { return group_->size(); }
   std::string_view backend() const override { return "thread"; }
 
-  void broadcast(const Call& call, const Tensor& tensor, int root) override {
-    round({.call = &call, .in = &tensor, .root = root}, [&] { copy_now(in(root), tensor); });
+  void run(const Call& call, const Collective& collective) override {
+    switch (collective.kind) {
+      case Collective::send:
+        if (collective.in_place) return post(call, collective)(call);
+        return send_copy(collective);
+      case Collective::recv:
+        return receive(call, collective);
+      default:
+        return round({.call = &call, .collective = &collective}, [&] {
+          if (collective.reduces()) return reduce(collective);
+          for (int peer = 0; peer < size(); ++peer) take(call, collective, peer);
+        });
+    }
   }
 
-  /// Every rank reduces its part straight into root's tensor.
-  void reduce(const Call& call, const Tensor& input, const Tensor& output, int root, ReduceOp op) override {
-    round({.call = &call, .in = &input, .out = &output, .root = root},
-          [&] { reduce_part(part_of(*group_->slot(root).out, rank_, size()), op); });
-  }
-
-  /// Nobody else reads or writes this rank's part of any tensor, so it is reduced in place and handed to all.
-  void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) override {
-    round({.call = &call, .in = &tensor}, [&] {
-      const Tensor own = part_of(tensor, rank_, size());
-      reduce_part(own, op);
-      for (int peer = 0; peer < size(); ++peer) copy_now(own, part_of(in(peer), rank_, size()));
-    });
-  }
-
-  void gather(const Call& call, const Tensor& input, const Tensor& output, int root) override {
-    round({.call = &call, .in = &input, .out = &output, .root = root},
-          [&] { copy_now(input, part_of(*group_->slot(root).out, rank_, size())); });
-  }
-
-  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
-    round({.call = &call, .in = &shard}, [&] {
-      for (int peer = 0; peer < size(); ++peer) copy_now(in(peer), part_of(full, peer, size()));
-    });
-  }
-
-  void scatter(const Call& call, const Tensor& input, const Tensor& output, int root) override {
-    round({.call = &call, .in = &input, .root = root}, [&] { copy_now(part_of(in(root), rank_, size()), output); });
-  }
-
-  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override {
-    round({.call = &call, .in = &full}, [&] { reduce_part(shard, op); });
-  }
-
-  void all_to_all(const Call& call, const Tensor& input, const Tensor& output) override {
-    round({.call = &call, .in = &input}, [&] {
-      for (int peer = 0; peer < size(); ++peer)
-        copy_now(part_of(in(peer), rank_, size()), part_of(output, peer, size()));
-    });
-  }
-
-  void all_to_all_v(const Call& call, const Tensor& input, const Tensor& output, const RowCounts& counts) override {
-    round({.call = &call, .in = &input, .counts = &counts}, [&] {
-      for (int peer = 0; peer < size(); ++peer) {
-        const Tensor sent = rows_of(in(peer), group_->slot(peer).counts->sent, rank_);
-        const Tensor received = rows_of(output, counts.received, peer);
-        require<CommError>(sent.numel() == received.numel(), "{} on rank {}: rank {} sent {} where {} was expected",
-                           call, rank_, peer, sent, received);
-        copy_now(sent, received);
-      }
-    });
-  }
-
-  void send(const Call&, const Tensor& tensor, int destination, int tag) override {
-    Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication).in_flight();
-    copy_now(tensor, message);
-    group_->post(rank_, destination, tag, std::move(message));
-  }
-
-  Posted post(const Call&, const Tensor& tensor, int destination, int tag) override {
-    return [this, destination, message = group_->post(rank_, destination, tag, tensor)](const Call& call) {
-      group_->await_reader(call, *message, destination);
+  Posted post(const Call&, const Collective& send) override {
+    return [this, to = send.root, message = group_->post(rank_, send.root, send.tag, send.in)](const Call& call) {
+      group_->await_reader(call, *message, to);
     };
-  }
-
-  void recv(const Call& call, const Tensor& tensor, int source, int tag) override {
-    const auto message = group_->take(call, source, rank_, tag);
-    const Tensor& values = message->values;
-    require<CommError>(values.dtype() == tensor.dtype() && values.numel() == tensor.numel(),
-                       "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, source, values, tensor);
-    copy_now(values, tensor);
-    group_->note_read(*message);
-  }
-
-  void barrier(const Call& call) override {
-    round({.call = &call}, [] {});
   }
 
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override {
     std::shared_ptr<ThreadGroup> group;
     std::vector<int> members;  // ranks of this group, in the order of the new one
-    round({.call = &call, .color = color, .key = key}, [&] {
+    const Collective collective{.kind = Collective::split};
+    round({.call = &call, .collective = &collective, .color = color, .key = key}, [&] {
       for (int peer = 0; peer < size(); ++peer) {
         if (group_->slot(peer).color == color) members.push_back(peer);
       }
@@ -152,7 +92,44 @@ class ThreadTransport final : public Transport {
     group_->leave();
   }
 
-  const Tensor& in(int peer) const { return *group_->slot(peer).in; }
+  void send_copy(const Collective& send) {
+    Tensor message = context_.empty(send.in.shape(), send.in.dtype(), Category::communication).in_flight();
+    copy_now(send.in, message);
+    group_->post(rank_, send.root, send.tag, std::move(message));
+  }
+
+  void receive(const Call& call, const Collective& recv) {
+    const auto message = group_->take(call, recv.root, rank_, recv.tag);
+    const Tensor& values = message->values;
+    require<CommError>(values.dtype() == recv.out.dtype() && values.numel() == recv.out.numel(),
+                       "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, recv.root, values,
+                       recv.out);
+    copy_now(values, recv.out);
+    group_->note_read(*message);
+  }
+
+  const Collective& of(int peer) const { return *group_->slot(peer).collective; }
+  const Tensor& in(int peer) const { return of(peer).input(); }
+
+  /// Copies what a peer, or this rank itself, has for this rank.
+  void take(const Call& call, const Collective& collective, int peer) {
+    const Tensor to = collective.from(peer, rank_, size());
+    if (!to) return;
+    const Tensor sent = of(peer).to(rank_, peer, size());
+    require<CommError>(sent.numel() == to.numel(), "{} on rank {}: rank {} sent {} where {} was expected", call, rank_,
+                       peer, sent, to);
+    copy_now(sent, to);
+  }
+
+  /// Nobody else reads or writes this rank's part of any tensor. So all_reduce reduces it in place and hands it to all,
+  /// and every rank reduces its part straight into the tensor of a root.
+  void reduce(const Collective& collective) {
+    if (collective.kind == Collective::reduce_scatter) return reduce_part(collective.out, collective.op);
+    const bool rooted = collective.kind == Collective::reduce;
+    const Tensor own = part_of(rooted ? of(collective.root).out : collective.out, rank_, size());
+    reduce_part(own, collective.op);
+    for (int peer = 0; peer < size() && !rooted; ++peer) copy_now(own, part_of(in(peer), rank_, size()));
+  }
 
   void reduce_part(const Tensor& out, ReduceOp op) {
     std::vector<Tensor> inputs;

@@ -1,5 +1,7 @@
 #include "nought/comm/thread_group.h"
 
+#include <algorithm>
+
 #include "nought/comm/thread.h"
 
 namespace nought {
@@ -45,10 +47,12 @@ void ThreadGroup::check_same_call() const {
   const Slot& first = slots_[0];
   for (size_t i = 1; i < slots_.size(); ++i) {
     const Slot& other = slots_[i];
+    const auto root_of = [](const Slot& slot) { return std::max(slot.collective->root, 0); };
     const bool same = first.call->name == other.call->name && first.call->dtype == other.call->dtype &&
-                      first.root == other.root && (first.call->bytes == other.call->bytes || first.counts != nullptr);
+                      root_of(first) == root_of(other) &&
+                      (first.call->bytes == other.call->bytes || sizes_differ(first.collective->kind));
     require<CommError>(same, "rank 0 issued {} (root {}), rank {} issued {} (root {}): ranks must issue the same calls",
-                       first.call->str(), first.root, i, other.call->str(), other.root);
+                       first.call->str(), root_of(first), i, other.call->str(), root_of(other));
   }
 }
 

@@ -45,15 +45,12 @@ class ThreadWorld {
 
 class ThreadGroup {
  public:
-  /// What a rank shows its peers for one round. The tensors live until leave() returns.
+  /// What a rank shows its peers for one round, until leave() returns.
   struct Slot {
     bool present = false;
     const Call* call = nullptr;
-    const Tensor* in = nullptr;
-    const Tensor* out = nullptr;
-    const RowCounts* counts = nullptr;
-    int root = 0;
-    int color = 0, key = 0;
+    const Collective* collective = nullptr;
+    int color = 0, key = 0;  // of a split
   };
 
   ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks);

@@ -67,9 +67,6 @@ inline void copy_now(const Tensor& from, const Tensor& to) {
   copy(from, to, here);
 }
 
-/// The arguments are those of Communicator, with the addresses of kernels (Tensor::in_flight()): a transport reads and
-/// writes the tensors, and those of other ranks. All calls come from the communication stream. Each blocks until it is
-/// done.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -77,29 +74,16 @@ class Transport {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
 
-  virtual void broadcast(const Call& call, const Tensor& tensor, int root) = 0;
-  virtual void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) = 0;
-  virtual void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) = 0;
-  virtual void gather(const Call& call, const Tensor& in, const Tensor& out, int root) = 0;
-  virtual void all_gather(const Call& call, const Tensor& shard, const Tensor& full) = 0;
-  virtual void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) = 0;
-  virtual void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) = 0;
-  virtual void all_to_all(const Call& call, const Tensor& in, const Tensor& out) = 0;
-  virtual void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) = 0;
-  virtual void send(const Call& call, const Tensor& tensor, int destination, int tag) = 0;
-  /// Sends without a copy and without waiting. What it returns waits until the tensor may be written again.
+  /// Blocks until this rank is done. The tensors have the addresses of kernels (Tensor::in_flight()): a transport reads
+  /// and writes them, and those of other ranks. All calls come from the communication stream. A send_recv comes to a
+  /// lane alone.
+  virtual void run(const Call& call, const Collective& collective) = 0;
+  /// Begins a send in place without waiting. What it returns waits until the tensor may be written again.
   using Posted = std::function<void(const Call&)>;
-  virtual Posted post(const Call& call, const Tensor& tensor, int destination, int tag) {
-    send(call, tensor, destination, tag);
+  virtual Posted post(const Call& call, const Collective& send) {
+    run(call, send);
     return [](const Call&) {};
   }
-  virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
-  /// On a lane, where post() would hold up what comes behind it: both at once.
-  virtual void send_recv(const Call& call, const Tensor& /*sent*/, int /*destination*/, const Tensor& /*received*/,
-                         int /*source*/) {
-    fail<CommError>("{}: there is no lane", call);
-  }
-  virtual void barrier(const Call& call) = 0;
   virtual std::unique_ptr<Transport> split(const Call& call, int color, int key) = 0;
   /// The communication stream of one more group of this rank. Groups have a stream each, so that waiting in one blocks
   /// no other. Where nothing ever waits, it runs inline.
@@ -109,8 +93,8 @@ class Transport {
   /// return at once then, and they are done when the stream gets there. They are called by the rank's own thread. Null:
   /// all calls run on the communication stream.
   virtual std::shared_ptr<Stream> lane() const { return nullptr; }
-  /// With a tensor (in_flight()) that is there on all ranks, the same on all of them.
-  virtual bool rides(Collective::Kind /*collective*/, const Tensor& /*payload*/, int /*tag*/) const { return false; }
+  /// With a payload that is there on all ranks, the same on all of them.
+  virtual bool rides(const Collective& /*collective*/) const { return false; }
   /// A call is on its way on a lane: if it does not end by its deadline, or cannot, waits for the device fail.
   virtual void watch(const Call& /*call*/, const Event& /*done*/) {}
   /// Why the call cannot end, because another rank failed; null if that is not known.

@@ -98,32 +98,19 @@ class SilentTransport final : public Transport {
   int size() const override { return size_; }
   std::string_view backend() const override { return "silent"; }
 
-  void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call&, const Tensor& in, const Tensor&, int root, ReduceOp) override {
+  void run(const Call&, const Collective& collective) override {
+    const Tensor& input = collective.input();
+    if (collective.kind == Collective::send && !collective.in_place)
+      context_.empty(input.shape(), input.dtype(), Category::communication);
+    if (!collective.reduces()) return;
+    const bool rooted = collective.kind == Collective::reduce;
     // It goes in blocks, of which each rank adds a segment.
-    const int64_t block = std::min(in.numel(), segment_length(in.dtype()) * size_);
-    const Tensor own = remote_peers_ > 0 && root != rank_ ? room(in.dtype(), part_length(block)) : Tensor();
-    receive_segments(in.dtype(), block);
+    const int64_t block = segment_length(input.dtype()) * size_;
+    const int64_t elements = rooted ? std::min(input.numel(), block) : input.numel();
+    const bool adds_aside = rooted && remote_peers_ > 0 && collective.root != rank_;
+    const Tensor own = adds_aside ? room(input.dtype(), part_length(elements)) : Tensor();
+    receive_segments(input.dtype(), elements);
   }
-  void all_reduce(const Call&, const Tensor& tensor, ReduceOp) override {
-    receive_segments(tensor.dtype(), tensor.numel());
-  }
-  void gather(const Call&, const Tensor&, const Tensor&, int) override {}
-  void all_gather(const Call&, const Tensor&, const Tensor&) override {}
-  void scatter(const Call&, const Tensor&, const Tensor&, int) override {}
-  void reduce_scatter(const Call&, const Tensor& full, const Tensor&, ReduceOp) override {
-    receive_segments(full.dtype(), full.numel());
-  }
-  void all_to_all(const Call&, const Tensor&, const Tensor&) override {}
-  void all_to_all_v(const Call&, const Tensor&, const Tensor&, const RowCounts&) override {}
-  void send(const Call&, const Tensor& tensor, int, int) override {
-    context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
-  }
-  Posted post(const Call&, const Tensor&, int, int) override {
-    return [](const Call&) {};
-  }
-  void recv(const Call&, const Tensor&, int, int) override {}
-  void barrier(const Call&) override {}
   std::unique_ptr<Transport> split(const Call& call, int, int) override {
     fail<CommError>("{}: ranks that are not there cannot say which group they join", call.str());
   }
