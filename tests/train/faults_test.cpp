@@ -37,22 +37,11 @@ class Forgetful final : public Communicator {
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   std::string_view backend() const override { return inner_.backend(); }
-  Event broadcast(Tensor tensor, int root) override { return inner_.broadcast(tensor, root); }
-  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override { return inner_.reduce(in, out, root, op); }
-  Event all_reduce(Tensor tensor, ReduceOp op) override { return inner_.all_reduce(tensor, op); }
-  Event gather(Tensor in, Tensor out, int root) override { return inner_.gather(in, out, root); }
-  Event all_gather(Tensor shard, Tensor full) override { return inner_.all_gather(shard, full), Event(); }
-  Event scatter(Tensor in, Tensor out, int root) override { return inner_.scatter(in, out, root); }
-  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override {
-    return inner_.reduce_scatter(full, shard, op);
+  Event submit(Collective collective) override {
+    const bool forgets = collective.kind == Collective::all_gather;
+    const Event event = inner_.submit(std::move(collective));
+    return forgets ? Event() : event;
   }
-  Event all_to_all(Tensor in, Tensor out) override { return inner_.all_to_all(in, out); }
-  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
-    return inner_.all_to_all_v(in, out, std::move(counts));
-  }
-  Event send(Tensor tensor, int destination, int tag) override { return inner_.send(tensor, destination, tag); }
-  Event recv(Tensor tensor, int source, int tag) override { return inner_.recv(tensor, source, tag); }
-  Event barrier() override { return inner_.barrier(); }
   void follow(const Event& event) override { inner_.follow(event); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
   Traffic traffic() override { return inner_.traffic(); }

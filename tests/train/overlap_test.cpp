@@ -217,41 +217,20 @@ class HeldWire final : public Communicator {
   int rank() const override { return wire_.rank(); }
   int size() const override { return wire_.size(); }
   std::string_view backend() const override { return "held"; }
-  Event broadcast(Tensor x, int root) override {
-    return issue(Collective::broadcast, [=, this] { return wire_.broadcast(x, root); });
-  }
-  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override {
-    return issue(Collective::reduce, [=, this] { return wire_.reduce(in, out, root, op); });
-  }
-  Event all_reduce(Tensor x, ReduceOp op) override {
-    return issue(Collective::all_reduce, [=, this] { return wire_.all_reduce(x, op); });
-  }
-  Event gather(Tensor in, Tensor out, int root) override {
-    return issue(Collective::gather, [=, this] { return wire_.gather(in, out, root); });
-  }
-  Event all_gather(Tensor shard, Tensor full) override {
-    return issue(Collective::all_gather, [=, this] { return wire_.all_gather(shard, full); });
-  }
-  Event scatter(Tensor in, Tensor out, int root) override {
-    return issue(Collective::scatter, [=, this] { return wire_.scatter(in, out, root); });
-  }
-  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override {
-    return issue(Collective::reduce_scatter, [=, this] { return wire_.reduce_scatter(full, shard, op); });
-  }
-  Event all_to_all(Tensor in, Tensor out) override {
-    return issue(Collective::all_to_all, [=, this] { return wire_.all_to_all(in, out); });
-  }
-  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
-    return issue(Collective::all_to_all_v, [=, this] { return wire_.all_to_all_v(in, out, counts); });
-  }
-  Event send(Tensor x, int destination, int tag) override {
-    return issue(Collective::send, [=, this] { return wire_.send(x, destination, tag); });
-  }
-  Event recv(Tensor x, int source, int tag) override {
-    return issue(Collective::recv, [=, this] { return wire_.recv(x, source, tag); });
-  }
-  Event barrier() override {
-    return issue(Collective::barrier, [this] { return wire_.barrier(); });
+  Event submit(Collective collective) override {
+    const size_t i = issues_.size();
+    issues_.push_back({collective.kind, progress_.done()});
+    const int64_t until = i < until_.size() ? until_[i] : 0;
+    return stream_.submit([this, until, collective = std::move(collective)] {
+      if (broken_) return;
+      try {
+        progress_.wait_for(until);
+        wire_.submit(collective).wait();
+      } catch (...) {
+        broken_ = true;  // what was issued behind it need not wait too
+        throw;
+      }
+    });
   }
   void follow(const Event& event) override { stream_.wait(event); }
   std::unique_ptr<Communicator> split(int color, int key) override { return wire_.split(color, key); }
@@ -261,23 +240,6 @@ class HeldWire final : public Communicator {
   void set_timeout(std::chrono::milliseconds timeout) override { wire_.set_timeout(timeout); }
 
  private:
-  template <class Run>
-  Event issue(Collective::Kind collective, Run run) {
-    const size_t i = issues_.size();
-    issues_.push_back({collective, progress_.done()});
-    const int64_t until = i < until_.size() ? until_[i] : 0;
-    return stream_.submit([this, until, run] {
-      if (broken_) return;
-      try {
-        progress_.wait_for(until);
-        run().wait();
-      } catch (...) {
-        broken_ = true;  // what was issued behind it need not wait too
-        throw;
-      }
-    });
-  }
-
   Communicator& wire_;
   Progress& progress_;
   std::vector<int64_t> until_;

@@ -43,47 +43,78 @@ class Communicator {
   /// "self", "thread" or "mpi".
   virtual std::string_view backend() const = 0;
 
+  /// Issues the call. The functions below make the struct of each collective.
+  virtual Event submit(Collective collective) = 0;
+
   /// Copies root's tensor to all ranks.
-  virtual Event broadcast(Tensor tensor, int root) = 0;
+  Event broadcast(Tensor tensor, int root) {
+    return submit({.kind = Collective::broadcast, .out = std::move(tensor), .root = root});
+  }
   /// out on root = the reduction of all ranks' in. out is ignored on other ranks.
-  virtual Event reduce(Tensor in, Tensor out, int root, ReduceOp op = ReduceOp::sum) = 0;
+  Event reduce(Tensor in, Tensor out, int root, ReduceOp op = ReduceOp::sum) {
+    return submit({.kind = Collective::reduce, .in = std::move(in), .out = std::move(out), .root = root, .op = op});
+  }
   /// tensor = the reduction of all ranks' tensors, in place. Any length. A rank sends 2 (N-1)/N of the tensor's bytes.
-  virtual Event all_reduce(Tensor tensor, ReduceOp op = ReduceOp::sum) = 0;
+  Event all_reduce(Tensor tensor, ReduceOp op = ReduceOp::sum) {
+    return submit({.kind = Collective::all_reduce, .out = std::move(tensor), .op = op});
+  }
   /// out on root, [N * in.numel()], = all ranks' in, by rank. out is ignored on other ranks.
-  virtual Event gather(Tensor in, Tensor out, int root) = 0;
+  Event gather(Tensor in, Tensor out, int root) {
+    return submit({.kind = Collective::gather, .in = std::move(in), .out = std::move(out), .root = root});
+  }
   /// full, [N * shard.numel()], = all ranks' shards, by rank. shard may be this rank's part of full, which saves a
   /// copy.
-  virtual Event all_gather(Tensor shard, Tensor full) = 0;
+  Event all_gather(Tensor shard, Tensor full) {
+    return submit({.kind = Collective::all_gather, .in = std::move(shard), .out = std::move(full)});
+  }
   /// out = this rank's part of root's in, [N * out.numel()]. in is ignored on other ranks.
-  virtual Event scatter(Tensor in, Tensor out, int root) = 0;
+  Event scatter(Tensor in, Tensor out, int root) {
+    return submit({.kind = Collective::scatter, .in = std::move(in), .out = std::move(out), .root = root});
+  }
   /// shard = this rank's part of the reduction of all ranks' full, [N * shard.numel()]. shard may be this rank's part
   /// of full.
-  virtual Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op = ReduceOp::sum) = 0;
+  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op = ReduceOp::sum) {
+    return submit({.kind = Collective::reduce_scatter, .in = std::move(full), .out = std::move(shard), .op = op});
+  }
   /// Sends part r of in to rank r. Part r of out = what rank r sent here. in and out have the same number of elements,
   /// a multiple of N, and must not overlap.
-  virtual Event all_to_all(Tensor in, Tensor out) = 0;
+  Event all_to_all(Tensor in, Tensor out) {
+    return submit({.kind = Collective::all_to_all, .in = std::move(in), .out = std::move(out)});
+  }
   /// The same with parts of different lengths: sends the first counts.sent[0] rows of in to rank 0, the next
   /// counts.sent[1] to rank 1, and so on. out = the rows that came, by rank: counts.received[r] from rank r. What a
   /// rank sends to another must be what that one receives. in and out are [rows, ...], differ in their rows alone and
   /// must not overlap; there may be no rows.
-  virtual Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) = 0;
+  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) {
+    return submit(
+        {.kind = Collective::all_to_all_v, .in = std::move(in), .out = std::move(out), .counts = std::move(counts)});
+  }
   /// Sends to another rank. It copies the tensor and never waits for the receiver.
-  virtual Event send(Tensor tensor, int destination, int tag = 0) = 0;
+  Event send(Tensor tensor, int destination, int tag = 0) {
+    return submit({.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag});
+  }
   /// The same without a copy. It is done when the tensor may be written again, which may be as late as when the
   /// receiver has it; later calls of this group wait for that.
-  virtual Event send_in_place(Tensor tensor, int destination, int tag = 0) {
-    return send(std::move(tensor), destination, tag);
+  Event send_in_place(Tensor tensor, int destination, int tag = 0) {
+    return submit(
+        {.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag, .in_place = true});
   }
   /// send_in_place() of one tensor and recv() of another, at once: ranks that pass something round a circle do not wait
   /// for each other to begin. Is done when both are.
-  virtual Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag = 0) {
-    send(std::move(sent), destination, tag);
-    return recv(std::move(received), source, tag);
+  Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag = 0) {
+    return submit({.kind = Collective::send_recv,
+                   .in = std::move(sent),
+                   .out = std::move(received),
+                   .root = destination,
+                   .source = source,
+                   .tag = tag});
   }
   /// Receives what `source` sent with this tag, into a tensor of the same dtype and number of elements.
-  virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
+  Event recv(Tensor tensor, int source, int tag = 0) {
+    return submit({.kind = Collective::recv, .out = std::move(tensor), .root = source, .tag = tag});
+  }
   /// Is done when all ranks have called it.
-  virtual Event barrier() = 0;
+  Event barrier() { return submit({.kind = Collective::barrier}); }
 
   /// Calls that are issued from now on begin when the event is done, and fail with it: what one group has formed goes
   /// on in another, and the host waits for neither.

@@ -24,53 +24,7 @@ class StreamCommunicator final : public Communicator {
   int size() const override { return transport_->size(); }
   std::string_view backend() const override { return transport_->backend(); }
 
-  Event broadcast(Tensor tensor, int root) override {
-    return submit({.kind = Collective::broadcast, .out = std::move(tensor), .root = root});
-  }
-  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override {
-    return submit({.kind = Collective::reduce, .in = std::move(in), .out = std::move(out), .root = root, .op = op});
-  }
-  Event all_reduce(Tensor tensor, ReduceOp op) override {
-    return submit({.kind = Collective::all_reduce, .out = std::move(tensor), .op = op});
-  }
-  Event gather(Tensor in, Tensor out, int root) override {
-    return submit({.kind = Collective::gather, .in = std::move(in), .out = std::move(out), .root = root});
-  }
-  Event all_gather(Tensor shard, Tensor full) override {
-    return submit({.kind = Collective::all_gather, .in = std::move(shard), .out = std::move(full)});
-  }
-  Event scatter(Tensor in, Tensor out, int root) override {
-    return submit({.kind = Collective::scatter, .in = std::move(in), .out = std::move(out), .root = root});
-  }
-  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override {
-    return submit({.kind = Collective::reduce_scatter, .in = std::move(full), .out = std::move(shard), .op = op});
-  }
-  Event all_to_all(Tensor in, Tensor out) override {
-    return submit({.kind = Collective::all_to_all, .in = std::move(in), .out = std::move(out)});
-  }
-  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
-    return submit(
-        {.kind = Collective::all_to_all_v, .in = std::move(in), .out = std::move(out), .counts = std::move(counts)});
-  }
-  Event send(Tensor tensor, int destination, int tag) override {
-    return submit({.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag});
-  }
-  Event send_in_place(Tensor tensor, int destination, int tag) override {
-    return submit(
-        {.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag, .in_place = true});
-  }
-  Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag) override {
-    return submit({.kind = Collective::send_recv,
-                   .in = std::move(sent),
-                   .out = std::move(received),
-                   .root = destination,
-                   .source = source,
-                   .tag = tag});
-  }
-  Event recv(Tensor tensor, int source, int tag) override {
-    return submit({.kind = Collective::recv, .out = std::move(tensor), .root = source, .tag = tag});
-  }
-  Event barrier() override { return submit({.kind = Collective::barrier}); }
+  Event submit(Collective collective) override;
   void follow(const Event& event) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
 
@@ -90,7 +44,6 @@ class StreamCommunicator final : public Communicator {
   /// What one rank does in every collective, for check_calls().
   class CallCheck;
   /// Counts and records the call, and lets `body` run on the transport's lane or in turn on the communication stream.
-  Event submit(Collective collective);
   template <class Body>
   Event issue(Collective&& collective, bool on_lane, Body body);
   template <class Body>
