@@ -38,20 +38,26 @@ std::vector<Grid> small_grids() {
 }
 
 TEST(Grid, every_rank_has_coordinates_of_its_own_on_both_grids) {
+  constexpr Axis kDense[] = {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor};
   constexpr Axis kExperts[] = {Axis::expert_tensor, Axis::expert, Axis::expert_shard, Axis::replicate, Axis::pipeline};
   for (const Grid& grid : small_grids()) {
-    std::set<std::vector<int>> expert_places;
+    std::set<std::vector<int>> dense_places, expert_places;
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       const Grid::Coordinates coordinates = grid.coordinates(rank);
-      EXPECT_EQ(grid.rank_at(coordinates), rank);
-      std::vector<int> place;
-      for (const Axis axis : kExperts) place.push_back(coordinates[static_cast<size_t>(axis)]);
-      expert_places.insert(place);
+      const auto place_on = [&](const auto& axes) {
+        std::vector<int> place;
+        for (const Axis axis : axes) place.push_back(coordinates[static_cast<size_t>(axis)]);
+        return place;
+      };
+      dense_places.insert(place_on(kDense));
+      EXPECT_EQ(*dense_places.rbegin(), place_on(kDense)) << "ranks are counted along the last axis first";
+      expert_places.insert(place_on(kExperts));
       for (int i = 0; i < kNumAxes; ++i) {
         EXPECT_GE(coordinates[static_cast<size_t>(i)], 0);
         EXPECT_LT(coordinates[static_cast<size_t>(i)], grid.size(axis_at(i))) << name_of(axis_at(i));
       }
     }
+    EXPECT_EQ(static_cast<int>(dense_places.size()), grid.ranks());
     EXPECT_EQ(static_cast<int>(expert_places.size()), grid.ranks());
   }
 }
@@ -176,9 +182,6 @@ TEST(Grid, what_is_not_a_mesh_is_refused) {
   EXPECT_THROW(grid.coordinates(8), Error);
   EXPECT_THROW(grid.coordinates(-1), Error);
   EXPECT_THROW(grid.group(0, {Axis::tensor, Axis::expert}), Error);
-  Grid::Coordinates beyond = grid.coordinates(0);
-  beyond[static_cast<size_t>(Axis::shard)] = 4;
-  EXPECT_THROW(grid.rank_at(beyond), Error);
 }
 
 }  // namespace

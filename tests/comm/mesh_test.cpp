@@ -26,7 +26,7 @@ TEST(Mesh, groups_of_every_name_connect_the_ranks_that_the_grid_says) {
 TEST(Mesh, with_one_axis_every_group_is_the_world_or_this_rank_alone) {
   run_ranks(3, [](Communicator& world) {
     const Mesh mesh(world);
-    EXPECT_EQ(mesh.groups_made(), 0u) << "and nothing is split";
+    EXPECT_EQ(mesh.traffic_by_axes().size(), 1u) << "and nothing is split";
     for (const Group group : {Group::parameters, Group::samples, Group::losses, Group::metrics, Group::balance,
                               Group::norm, Group::fp8_maxima, Group::decisions, Group::expert_parameters})
       EXPECT_EQ(&mesh.group(group), &world) << name_of(group);
@@ -44,7 +44,7 @@ TEST(Mesh, groups_of_the_same_ranks_are_one_communicator) {
     EXPECT_EQ(&mesh.group(Group::norm), &world);
     EXPECT_EQ(&mesh.group(Group::context), &mesh.group(Group::pipeline)) << "both are this rank alone";
     EXPECT_EQ(&mesh.group(Group::expert_parameters), &world) << "one expert axis over both others";
-    EXPECT_EQ(mesh.groups_made(), 2u);
+    EXPECT_EQ(mesh.traffic_by_axes().size(), 3u) << "two beside the world";
   });
 }
 
@@ -115,7 +115,7 @@ TEST(Mesh, groups_can_be_made_by_somebody_else) {
       return make_self_communicator();
     };
     const Mesh mesh(world, {.shard = 2, .tensor = 2}, make);
-    EXPECT_EQ(asked.size(), mesh.groups_made());
+    EXPECT_EQ(asked.size() + 1, mesh.traffic_by_axes().size()) << "beside the world";
     EXPECT_NE(std::find(asked.begin(), asked.end(), mesh.grid().group(world.rank(), Group::tensor)), asked.end());
   });
 }

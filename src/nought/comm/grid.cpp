@@ -122,18 +122,6 @@ Grid::Coordinates Grid::coordinates(int rank) const {
   return coordinates;
 }
 
-int Grid::rank_at(const Coordinates& coordinates) const {
-  int rank = 0, stride = 1;
-  for (const Axis axis : kDenseOrder) {
-    const int coordinate = coordinates[at(axis)];
-    require(0 <= coordinate && coordinate < size(axis), "coordinate {} of the {} axis is not in [0, {})", coordinate,
-            name_of(axis), size(axis));
-    rank += coordinate * stride;
-    stride *= size(axis);
-  }
-  return rank;
-}
-
 int Grid::first_of_group(int rank, Axes axes) const {
   require(on_one_grid(axes),
           "a group cannot lie along an expert axis and one of tensor, context and shard: they number the same ranks");

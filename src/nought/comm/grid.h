@@ -101,8 +101,6 @@ class Grid {
   using Coordinates = std::array<int, kNumAxes>;
   Coordinates coordinates(int rank) const;
   int coordinate(int rank, Axis axis) const { return coordinates(rank)[static_cast<size_t>(axis)]; }
-  /// The rank at these coordinates of the first grid; those of experts are not read.
-  int rank_at(const Coordinates& coordinates) const;
 
   /// The ranks that differ from `rank` along these axes only, itself included, rising. Error unless the axes are on
   /// one grid.

@@ -170,8 +170,6 @@ Event Mesh::receive(Tensor tensor, int from) const {
   return ends.recv(std::move(tensor), 1 - ends.rank());
 }
 
-size_t Mesh::groups_made() const { return groups_->made.size(); }
-
 Traffic Mesh::traffic() const {
   Traffic total = groups_->world.traffic();
   for (const auto& [ranks, group] : groups_->made) {

@@ -60,8 +60,6 @@ class Mesh {
   Communicator& channel(int from, int to) const;
   /// Where this rank stands.
   int coordinate(Axis axis) const { return grid().coordinate(world().rank(), axis); }
-  /// How many communicators were made beside the world's. Groups of one are none.
-  size_t groups_made() const;
   /// Sent by this rank in all groups.
   Traffic traffic() const;
   /// The same group by group: those that have sent nothing too, but for groups of one.
