@@ -194,16 +194,6 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts) {
-  require<CommError>(!contexts.empty(), "a group of ranks needs at least one rank");
-  const auto world = std::make_shared<ThreadWorld>(static_cast<int>(contexts.size()));
-  return make_communicators(world, contexts, make_streams(contexts));
-}
-
-std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size) {
-  return make_thread_communicators(fresh_contexts(size));
-}
-
 void run_ranks(int size, const std::function<void(Communicator&)>& body) {
   run_ranks(size, [&](Communicator& communicator, const Context&) { body(communicator); });
 }

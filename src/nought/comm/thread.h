@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "nought/comm/communicator.h"
@@ -15,15 +14,9 @@ class PeerError : public CommError {
   using CommError::CommError;
 };
 
-/// One communicator per context, by rank. Each is used by one thread, and runs its calls on a communication thread of
-/// its own.
-std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts);
-/// The same with fresh memory and the CPU kernels for each rank.
-std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size);
-
-/// Runs `body` once per rank, each on a thread of its own with one OpenMP thread, and joins them. If a rank throws, the
-/// collectives in which its peers wait throw PeerError. run_ranks then rethrows the error of the lowest rank whose
-/// error is not a PeerError.
+/// Runs `body` once per rank, each on a thread of its own with one OpenMP thread, and joins them. Each rank runs its
+/// calls on a communication thread of its own. If a rank throws, the collectives in which its peers wait throw
+/// PeerError. run_ranks then rethrows the error of the lowest rank whose error is not a PeerError.
 void run_ranks(int size, const std::function<void(Communicator&)>& body);
 /// The same with the rank's Context: the CPU kernels and a fresh Memory, which counts its communication buffers too.
 void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body);
