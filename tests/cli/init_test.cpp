@@ -128,6 +128,7 @@ TEST(Init, what_is_not_there_or_no_data_is_refused_before_a_file_is_written) {
   EXPECT_THAT(refusal("continue " + file + " --model " + model + " --data " + (folder / "no.txt").string()),
               HasSubstr("no.txt: no such file"));
   EXPECT_THAT(refusal("pretrain " + file + " --data " + (folder / "b.pdf").string()), HasSubstr("PDF document"));
+  EXPECT_THAT(refusal("pretrain --output " + file + data), HasSubstr("nought init pretrain " + file)) << "a folder";
   EXPECT_FALSE(fs::exists(file));
 }
 

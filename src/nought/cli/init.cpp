@@ -273,6 +273,10 @@ class Questions {
 int run_init(const InitFlags& flags) {
   const std::string file = flags.run_file.empty() ? "run.json" : flags.run_file;
   std::error_code ignored;
+  require<ConfigError>(!flags.output.ends_with(".json"),
+                       "--output {} is training.output_dir, the folder of the run; the file to write stands behind the "
+                       "kind: nought init {} {}",
+                       flags.output, flags.kind.empty() ? "finetune" : flags.kind, flags.output);
   require<ConfigError>(flags.force || !fs::exists(file, ignored), "{}: is there already: --force replaces it", file);
   const InitAnswers answers = Questions(flags).answers();
   if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) {
