@@ -2,12 +2,12 @@
 // whose experts lie on the experts' axes; and updates of it with gradients that every mesh knows.
 #pragma once
 
-#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "support/rank_values.h"
+#include "support/whole_tensors.h"
 
 #include "nought/nn/model.h"
 #include "nought/parallel/expert_ranks.h"
@@ -106,21 +106,6 @@ inline std::vector<double> walk_back(ShardedModel& model, int step) {
   std::vector<double> squares = model.context().to_host<double>(model.finish_gradients());
   all_reduce_values(mesh.group(Group::norm), model.context(), squares);
   return squares;
-}
-
-/// All parameters, whole, as every rank sees them.
-inline std::map<std::string, std::vector<float>> whole_values(ShardedModel& model) {
-  std::map<std::string, std::vector<float>> values;
-  for (size_t unit = 0; unit < model.model().units().size(); ++unit)
-    model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& values_there) {
-      const Tensor whole = model.context().on_host(values_there);
-      visit_float(whole.dtype(), [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        for (int64_t i = 0; i < whole.numel(); ++i)
-          values[parameter.name].push_back(static_cast<float>(whole.data<T>()[i]));
-      });
-    });
-  return values;
 }
 
 }  // namespace nought::test

@@ -15,6 +15,14 @@ namespace nought::test {
 
 inline std::string golden_folder(const std::string& name) { return golden_root() + "/" + name; }
 
+/// The name of a test of one of them: "open/llama" is open_llama.
+template <class Name>
+std::string name_of_folder(const testing::TestParamInfo<Name>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 /// Folders of tests/golden/open: one or more for each family.
 inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/deepseek_v2_lite",
                                                   "open/deepseek_v3",   "open/deepseek_v3_yarn",

@@ -1,27 +1,35 @@
-// All that a checkpoint gives to a run that resumes, as values that can be compared.
+// What weights and checkpoints give to a run, as values that can be compared.
 #pragma once
 
-#include <map>
 #include <string>
-#include <vector>
+
+#include "support/whole_tensors.h"
 
 #include "nought/train/checkpoint.h"
 
 namespace nought::test {
 
-/// The values of every state of every parameter, by "exp_avg/NAME". Every block is read, so every checksum is verified.
-inline std::map<std::string, std::vector<float>> states_in(const std::filesystem::path& path, const Model& model) {
+/// The values of a state of every parameter, whole, by name.
+inline WholeTensors values_of(const StateSource& source, const Model& model, StateKind kind = StateKind::master) {
   const Context context = Context::reference();
-  const Checkpoint checkpoint(path, model);
-  std::map<std::string, std::vector<float>> states;
+  WholeTensors all;
   for (const auto& unit : model.units())
-    for (const Parameter& parameter : unit->parameters())
-      for (const StateKind kind : {StateKind::master, StateKind::exp_avg, StateKind::exp_avg_sq}) {
-        const int64_t numel = parameter.placement.global.numel();
-        const Tensor values = context.empty({numel}, DType::f32);
-        checkpoint.fill(kind, parameter, {0, numel}, values);
-        states[fmt::format("{}/{}", name_of(kind), parameter.name)] = context.to_host<float>(values);
-      }
+    for (const Parameter& parameter : unit->parameters()) {
+      const int64_t numel = parameter.placement.global.numel();
+      const Tensor values = context.empty({numel}, DType::f32);
+      source.fill(kind, parameter, Interval{0, numel}, values);
+      all[parameter.name] = context.to_host<float>(values);
+    }
+  return all;
+}
+
+/// Every state of a checkpoint, by "exp_avg/NAME". Every block is read, so every checksum is verified.
+inline WholeTensors states_in(const std::filesystem::path& path, const Model& model) {
+  const Checkpoint checkpoint(path, model);
+  WholeTensors states;
+  for (const StateKind kind : {StateKind::master, StateKind::exp_avg, StateKind::exp_avg_sq})
+    for (auto& [name, values] : values_of(checkpoint, model, kind))
+      states[fmt::format("{}/{}", name_of(kind), name)] = std::move(values);
   return states;
 }
 

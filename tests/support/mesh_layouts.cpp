@@ -46,7 +46,10 @@ GridSizes MeshLayout::grid() const {
 
 Pipeline MeshLayout::pipeline() const {
   if (sizes.pipeline == 1) return {};
-  return {.schedule = schedule, .ranks = sizes.pipeline, .chunks = chunks > 0 ? chunks : default_chunks(schedule)};
+  return {.schedule = schedule,
+          .ranks = sizes.pipeline,
+          .chunks = chunks > 0 ? chunks : default_chunks(schedule),
+          .partition = partition};
 }
 
 std::string MeshLayout::str() const {

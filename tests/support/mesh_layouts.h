@@ -23,11 +23,12 @@ struct MeshLayout {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;  // where there are pipeline stages
   std::optional<ContextMethod> method = {};  // where ranks share sequences; not given: the model chooses
   int64_t chunks = 0;                        // pipeline stages of a rank; 0: as many as the schedule has
+  StagePartition partition = {};             // of pipeline stages
 
   int ranks() const { return Grid(grid()).ranks(); }
   GridSizes grid() const;
   Pipeline pipeline() const;
-  PipelineCut cut() const { return {.chunks = static_cast<int>(pipeline().chunks), .v_shaped = pipeline().v_shaped()}; }
+  PipelineCut cut() const { return cut_of(pipeline()); }
   int stages() const { return static_cast<int>(pipeline().ranks * pipeline().chunks); }
   /// The layers of a model that has a Unit for each pipeline stage: two if that is enough.
   int layers() const { return std::max(2, stages() - 2); }

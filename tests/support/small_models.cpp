@@ -82,4 +82,6 @@ std::vector<const char*> small_models() {
   return all;
 }
 
+std::string name_of_structure(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
+
 }  // namespace nought::test

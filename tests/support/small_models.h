@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "nought/models/config.h"
 
 namespace nought::test {
@@ -31,5 +33,8 @@ ModelConfig small_model(const std::string& structure, int layers = 2, const std:
 
 /// All of them.
 std::vector<const char*> small_models();
+
+/// The name of a test of one of them.
+std::string name_of_structure(const ::testing::TestParamInfo<const char*>& info);
 
 }  // namespace nought::test

@@ -48,6 +48,16 @@ inline std::string read_bytes(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+/// Flips a bit of the byte there; twice is not at all. A negative place is one before the end.
+inline void flip_bit(const std::filesystem::path& file, int64_t at, int bit = 0) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  const auto place = at < 0 ? static_cast<int64_t>(std::filesystem::file_size(file)) + at : at;
+  stream.seekg(place);
+  const char byte = static_cast<char>(stream.get() ^ (1 << bit));
+  stream.seekp(place);
+  stream.put(byte);
+}
+
 /// The names of what lies in a folder, sorted.
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;

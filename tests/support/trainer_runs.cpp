@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/train/checkpoint_folders.h"
 
 namespace nought::test {
 
-RunPlan plan_on_lines(const TempFolder& folder) {
+RunPlan plan_on_lines(const TempFolder& folder, int64_t steps, double peak_lr) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
   RunPlan plan;
@@ -17,6 +18,8 @@ RunPlan plan_on_lines(const TempFolder& folder) {
   plan.data.seq_length = 16;
   plan.layout.micro_batch = 2;
   plan.output_dir = (folder / "out").string();
+  plan.max_steps = steps, plan.save_steps = 0;
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = peak_lr, .warmup_steps = 0, .total_steps = steps};
   return plan;
 }
 
@@ -74,6 +77,15 @@ ToldRun run_plan(RunPlan plan, const RunStart& start) {
     EXPECT_EQ(trainer.run(), start.stopped_in_step > 0 ? kStopSignal : 0) << "rank " << world.rank();
   });
   return told;
+}
+
+void expect_resumes(const RunPlan& plan, const ToldRun& whole, int64_t from, int ranks) {
+  for (const std::filesystem::path& each : list_checkpoints(plan.output_dir))
+    if (*checkpoint_step(each) > from) std::filesystem::remove_all(each);
+  const std::vector<double> expected = whole.losses_after(from);
+  EXPECT_FALSE(expected.empty());
+  EXPECT_EQ(run_plan(plan, {.ranks = ranks, .mode = StartMode::resume}).losses(), expected)
+      << "from step " << from << ", stage " << plan.layout.zero_stage;
 }
 
 }  // namespace nought::test

@@ -14,8 +14,8 @@
 namespace nought::test {
 
 /// The plan of a run of seconds: a tiny llama on a text of numbered lines in the folder, sequences of 16 tokens, two to
-/// a rank and forward pass. Batch, steps, schedule and saving are for the caller to set.
-RunPlan plan_on_lines(const TempFolder& folder);
+/// a rank and forward pass. So many steps, at a rate that falls from peak_lr to 0, and nothing is saved on the way.
+RunPlan plan_on_lines(const TempFolder& folder, int64_t steps, double peak_lr = 1e-2);
 
 /// What a run told its observers.
 struct ToldRun final : TrainObserver {
@@ -55,5 +55,9 @@ struct RunStart {
 
 /// Runs the plan with micro_batch x accumulation rows on each data-parallel rank. All ranks end in the same way.
 ToldRun run_plan(RunPlan plan, const RunStart& start = {});
+
+/// The run, resumed from its checkpoint of step `from`, has the losses that `whole` has behind it. Later checkpoints
+/// go.
+void expect_resumes(const RunPlan& plan, const ToldRun& whole, int64_t from, int ranks);
 
 }  // namespace nought::test

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/kernels/timed.h"
 #include "nought/tensor/random.h"
 #include "nought/train/checkpoint.h"
 
@@ -49,6 +50,13 @@ std::vector<Context> contexts_for(const TrainingCase& of) {
   return of.contexts.empty() ? contexts_of(of.mesh.ranks(), of.guarded) : of.contexts;
 }
 
+/// What a rank computes with.
+Context computing(Context context, int rank, const TrainingCase& of, const std::shared_ptr<Timeline>& timeline) {
+  if (timeline) context.kernels = make_timed_kernels(context.kernels, timeline);
+  if (of.watcher && rank == of.watched) context.kernels = make_watching_kernels(context.kernels, of.watcher);
+  return context;
+}
+
 /// The part of a step's numbers that begins `first` steps later.
 std::vector<double> rest_of(const std::vector<double>& values, size_t first) {
   return values.size() < first ? std::vector<double>()
@@ -73,12 +81,15 @@ TrainingCase TrainingCase::in(DType dtype) const {
 }
 
 std::string TrainingCase::str() const {
-  return fmt::format("{} on {}, {}, {} micro-batches{}{}{}, recompute {}, states in the {} pool, parameters in the {}",
-                     model.family, mesh.str(), name_of(settings.dtype), accumulation,
-                     guarded ? ", on the guarded device" : "",
-                     fp8.scaling != Fp8Scaling::none ? fmt::format(", fp8 {}", name_of(fp8.scaling)) : "",
-                     freezing.empty() ? "" : ", partly frozen", recompute.str(),
-                     name_of(settings.offload_optimizer.tier.pool), name_of(settings.offload_param.tier.pool));
+  return fmt::format(
+      "{} on {}, {}, {} micro-batches{}{}{}{}{}, buckets of {}, recompute {}, states in the {} pool, "
+      "parameters in the {}",
+      model.family, mesh.str(), name_of(settings.dtype), accumulation, guarded ? ", on the guarded device" : "",
+      settings.overlap ? "" : ", without overlap",
+      fp8.scaling != Fp8Scaling::none ? fmt::format(", fp8 {}", name_of(fp8.scaling)) : "",
+      freezing.freeze.empty() ? "" : fmt::format(", {} frozen", freezing.freeze.front()),
+      schedule.empty() ? "" : ", " + schedule, settings.reduce_bucket, recompute.str(),
+      name_of(settings.offload_optimizer.tier.pool), name_of(settings.offload_param.tier.pool));
 }
 
 Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_t step, int64_t micro_batch,
@@ -114,12 +125,13 @@ Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_
 TrainingRank::TrainingRank(Communicator& world_of, const Context& on, const TrainingCase& of_case)
     : of(of_case),
       world(world_of),
-      context(on),
+      timeline(of.timed ? std::make_shared<Timeline>() : nullptr),
+      context(computing(on, world.rank(), of, timeline)),
       mesh(world, of.mesh.grid()),
       decoder(of.model, of.recompute, of.fp8,
               ModelRanks(mesh, of.mesh.sequence_parallel, of.mesh.cut(), of.mesh.method)),
       model(context, mesh, prepared(decoder, of), settings_of(of)),
-      engine(model, of.scaler, of.gradient_factor) {
+      engine(model, of.scaler, of.gradient_factor, of.on_nonfinite) {
   load(*this);
   engine.set_schedule(schedule_at(mesh, of.mesh.pipeline()));
   if (!of.schedule.empty()) engine.set_schedule(always(of.schedule));
@@ -165,6 +177,18 @@ std::vector<float> TrainingRank::cached_logits() {
   return decoder.next_logits(context, std::array{NextTokens{0, next}}, cache).to_vector<float>();
 }
 
+AloneRank::AloneRank(const TrainingCase& of)
+    : self(make_self_communicator()), rank(*self, contexts_for(of).front(), of) {}
+
+TrainingCase learning(const ModelConfig& model, const MeshLayout& mesh) {
+  return {.model = model,
+          .mesh = mesh,
+          .settings = {.optimizer = {.weight_decay = 0.1}},
+          .rows = {.of_step = 4, .length = 8, .learnable = true},
+          .accumulation = 1,
+          .clipping = 1};
+}
+
 void TrainingCase::on_ranks(const std::function<void(TrainingRank&)>& body) const {
   run_ranks(contexts_for(*this), [&](Communicator& world, const Context& context) {
     world.set_timeout(kPatience);
@@ -176,6 +200,7 @@ void TrainingCase::on_ranks(const std::function<void(TrainingRank&)>& body) cons
 TrainingResult TrainingCase::run_in(Communicator& world, const Context& context) const {
   TrainingRank rank(world, context, *this);
   TrainingResult result;
+  result.of = str();
   for (int64_t step = steps.begin; step < steps.end; ++step) {
     const StepResult each = rank.step(step);
     if (evaluates) result.validations.push_back(rank.evaluate(step));
@@ -206,51 +231,64 @@ TrainingResult TrainingCase::run() const {
 }
 
 WholeTensors TrainingCase::gradients(int64_t step) const {
-  WholeTensors all;
-  on_ranks([&](TrainingRank& rank) {
-    WholeTensors mine = rank.gradients(step);
-    if (rank.is_first()) all = std::move(mine);
-  });
+  WholeTensors all = on_rank(0, [&](TrainingRank& rank) { return rank.gradients(step); });
   EXPECT_FALSE(all.empty());
   return all;
 }
 
-WholeTensors whole_weights(ShardedModel& model) {
-  WholeTensors all;
-  for (size_t unit = 0; unit < model.model().units().size(); ++unit)
-    model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
-      all[parameter.name] = model.context().on_host(whole).to_vector<float>();
-    });
-  return all;
+std::vector<float> TrainingCase::cached_logits() const {
+  return on_rank(-1, [](TrainingRank& rank) { return rank.cached_logits(); });
 }
 
-void expect_same_bits(const WholeTensors& values, const WholeTensors& expected) {
+namespace {
+
+/// Of the elements of a tensor; infinity where one is NaN.
+double largest_difference(const std::vector<float>& values, const std::vector<float>& expected) {
+  double largest = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double distance = std::abs(static_cast<double>(values[i]) - static_cast<double>(expected[i]));
+    largest = std::isnan(distance) ? INFINITY : std::max(largest, distance);
+  }
+  return largest;
+}
+
+/// Calls f(name, values, those expected) for each tensor. Both have the same names and sizes.
+template <class F>
+void for_each_pair(const WholeTensors& values, const WholeTensors& expected, const F& f) {
   EXPECT_EQ(values.size(), expected.size());
   for (const auto& [name, tensor] : values) {
     const auto found = expected.find(name);
     ASSERT_NE(found, expected.end()) << name;
     ASSERT_EQ(tensor.size(), found->second.size()) << name;
-    const auto [at, other] = std::mismatch(tensor.begin(), tensor.end(), found->second.begin());
-    if (at != tensor.end()) ADD_FAILURE() << name << " has " << *at << ", expected " << *other;
+    f(name, tensor, found->second);
   }
+}
+
+}  // namespace
+
+void expect_same_bits(const WholeTensors& values, const WholeTensors& expected) {
+  for_each_pair(values, expected, [](const std::string& name, const auto& tensor, const auto& other) {
+    const auto [at, differs] = std::mismatch(tensor.begin(), tensor.end(), other.begin());
+    if (at != tensor.end()) ADD_FAILURE() << name << " has " << *at << ", expected " << *differs;
+  });
 }
 
 void expect_close(const WholeTensors& values, const WholeTensors& expected, double tolerance) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (const auto& [name, tensor] : values) {
-    const auto found = expected.find(name);
-    ASSERT_NE(found, expected.end()) << name;
-    ASSERT_EQ(tensor.size(), found->second.size()) << name;
-    double largest = 0;
-    for (size_t i = 0; i < tensor.size(); ++i) {
-      const double distance = std::abs(static_cast<double>(tensor[i]) - static_cast<double>(found->second[i]));
-      largest = std::isnan(distance) ? INFINITY : std::max(largest, distance);
-    }
-    EXPECT_LE(largest, tolerance) << name;
-  }
+  for_each_pair(values, expected, [&](const std::string& name, const auto& tensor, const auto& other) {
+    EXPECT_LE(largest_difference(tensor, other), tolerance) << name;
+  });
+}
+
+double largest_difference(const WholeTensors& values, const WholeTensors& expected) {
+  double largest = 0;
+  for_each_pair(values, expected, [&](const std::string&, const auto& tensor, const auto& other) {
+    largest = std::max(largest, largest_difference(tensor, other));
+  });
+  return largest;
 }
 
 void expect_same_bits(const TrainingResult& result, const TrainingResult& expected, size_t first) {
+  SCOPED_TRACE(result.of);
   EXPECT_EQ(result.losses, rest_of(expected.losses, first));
   EXPECT_EQ(result.norms, rest_of(expected.norms, first));
   EXPECT_EQ(result.scales, rest_of(expected.scales, first));
@@ -260,6 +298,7 @@ void expect_same_bits(const TrainingResult& result, const TrainingResult& expect
 }
 
 void expect_close(const TrainingResult& result, const TrainingResult& expected, size_t first, double tolerance) {
+  SCOPED_TRACE(result.of);
   expect_losses_within(result, expected, tolerance, first);
   for (size_t i = 0; i < std::min(result.norms.size(), expected.norms.size() - first); ++i)
     ASSERT_NEAR(result.norms[i], expected.norms[first + i], tolerance * expected.norms[first + i])
@@ -269,9 +308,43 @@ void expect_close(const TrainingResult& result, const TrainingResult& expected, 
 
 void expect_losses_within(const TrainingResult& result, const TrainingResult& expected, double tolerance,
                           size_t first) {
+  SCOPED_TRACE(result.of);
   ASSERT_EQ(result.losses.size() + first, expected.losses.size());
   for (size_t i = 0; i < result.losses.size(); ++i)
     ASSERT_NEAR(result.losses[i], expected.losses[first + i], tolerance) << "loss of step " << first + i;
+}
+
+TrainingResult same_at_every_stage(TrainingCase each) {
+  each.mesh.stage = 0;
+  TrainingResult first = each.run();
+  for (const int stage : {1, 2, 3}) {
+    each.mesh.stage = stage;
+    each.settings.overlap = stage != 2;
+    each.recompute = stage == 1 ? Recompute::none : stage == 2 ? Recompute::selective : Recompute::full;
+    expect_same_bits(each.run(), first);
+  }
+  return first;
+}
+
+void expect_close_on(const std::vector<MeshLayout>& meshes, TrainingCase each, const TrainingResult& alone) {
+  for (const MeshLayout& mesh : meshes) {
+    each.mesh = mesh;
+    expect_close(each.run(), alone);
+  }
+}
+
+void expect_like_one_rank(const std::vector<MeshLayout>& meshes,
+                          const std::function<TrainingCase(const MeshLayout&)>& on) {
+  std::map<int, TrainingResult> alone;  // by the layers of the model
+  for (const MeshLayout& mesh : meshes) {
+    const TrainingCase each = on(mesh);
+    if (!alone.contains(mesh.layers())) {
+      TrainingCase one = each;
+      one.mesh = {}, one.recompute = {};
+      alone[mesh.layers()] = one.run();
+    }
+    expect_close(each.run(), alone.at(mesh.layers()));
+  }
 }
 
 TrainingResult resumed_at(int64_t cut, TrainingCase first, TrainingCase rest) {

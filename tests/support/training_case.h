@@ -5,15 +5,18 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "support/mesh_layouts.h"
 #include "support/small_models.h"
+#include "support/whole_tensors.h"
 
 #include "nought/kernels/kernels.h"
+#include "nought/kernels/watch.h"
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
 #include "nought/train/engine.h"
@@ -33,10 +36,8 @@ struct Rows {
 
 struct TrainingRank;
 
-/// Whole tensors by their names.
-using WholeTensors = std::map<std::string, std::vector<float>>;
-
 struct TrainingResult {
+  std::string of;                           // the case, for messages
   std::vector<double> losses, norms;        // the norm of a step that was skipped is 0
   std::vector<double> scales;               // of the loss, negative where a step was skipped
   std::vector<double> validations;          // of the rows of each step, if the case evaluates
@@ -67,10 +68,14 @@ struct TrainingCase {
   Freezing freezing = {};
   LossScaler scaler = {};
   double gradient_factor = 1;
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
   std::string schedule = "";             // as support/schedules.h has it; "": that of the mesh
   bool evaluates = false;                // after each step
   std::string resumed = "", saved = "";  // folders: of the checkpoint to start from, and to leave one in; "" for none
   bool guarded = false;                  // on the guarded device
+  bool timed = false;                    // the operations of each rank go on its timeline
+  Watcher watcher = {};                  // of what the kernels of one rank compute, but not of what transports add
+  int watched = 0;                       // that rank
   std::vector<Context> contexts = {};    // of each rank; none: the CPU, or the guarded device
   std::function<void(Decoder&)> prepare = {};              // chooses what is trained, before there are any values
   std::function<void(ShardedModel&, Decoder&)> load = {};  // not given: InitialState(3)
@@ -84,8 +89,13 @@ struct TrainingCase {
   TrainingResult run_in(Communicator& world, const Context& context) const;
   /// Calls body(rank) on every rank, before any step.
   void on_ranks(const std::function<void(TrainingRank&)>& body) const;
+  /// What value(rank) is on this rank; it is called on every one. -1: on the last.
+  template <class Value>
+  auto on_rank(int index, const Value& value) const;
   /// The sum of a step's gradients, of what is trained.
   WholeTensors gradients(int64_t step = 0) const;
+  /// Those of TrainingRank, on the last rank.
+  std::vector<float> cached_logits() const;
 };
 
 /// One rank of a case.
@@ -107,6 +117,7 @@ struct TrainingRank {
 
   TrainingCase of;
   Communicator& world;
+  std::shared_ptr<Timeline> timeline;  // of a case that is timed
   Context context;
   Mesh mesh;
   Decoder decoder;
@@ -114,12 +125,30 @@ struct TrainingRank {
   Engine engine;
 };
 
+template <class Value>
+auto TrainingCase::on_rank(int index, const Value& value) const {
+  std::optional<std::invoke_result_t<Value, TrainingRank&>> result;
+  on_ranks([&](TrainingRank& rank) {
+    auto mine = value(rank);
+    if (rank.world.rank() == (index < 0 ? rank.world.size() + index : index)) result = std::move(mine);
+  });
+  return *std::move(result);
+}
+
+/// One rank of its own.
+struct AloneRank {
+  explicit AloneRank(const TrainingCase& of);
+
+  std::unique_ptr<Communicator> self;
+  TrainingRank rank;
+};
+
+/// Steps of a few rows that can be learned, each in one micro-batch.
+TrainingCase learning(const ModelConfig& model, const MeshLayout& mesh = {});
+
 /// A micro-batch of a step as one of the ranks that read samples has it.
 Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_t step, int64_t micro_batch,
               int64_t micro_batches, int rank, int ranks);
-
-/// All parameters, whole, as every rank sees them. Collective.
-WholeTensors whole_weights(ShardedModel& model);
 
 /// All of two results, to the bit. `result` began `first` steps after `expected`.
 void expect_same_bits(const TrainingResult& result, const TrainingResult& expected, size_t first = 0);
@@ -131,6 +160,17 @@ void expect_losses_within(const TrainingResult& result, const TrainingResult& ex
 /// Each element by its absolute difference.
 void expect_close(const WholeTensors& values, const WholeTensors& expected, double tolerance);
 void expect_same_bits(const WholeTensors& values, const WholeTensors& expected);
+double largest_difference(const WholeTensors& values, const WholeTensors& expected);
+
+/// What the case gives at ZeRO stage 0, after the other stages have given the same bits. At each stage something else
+/// is done elsewhere in time, overlap and recomputation, which is no part of the result either.
+TrainingResult same_at_every_stage(TrainingCase each);
+/// On each of the meshes, what one rank gives.
+void expect_close_on(const std::vector<MeshLayout>& meshes, TrainingCase each, const TrainingResult& alone);
+
+/// On each of the meshes, the case that `on` makes for it gives what one rank gives that keeps all activations.
+void expect_like_one_rank(const std::vector<MeshLayout>& meshes,
+                          const std::function<TrainingCase(const MeshLayout&)>& on);
 
 /// A case that trains [0, cut), saves, and is resumed by `rest` for the steps behind. What `rest` gave.
 TrainingResult resumed_at(int64_t cut, TrainingCase first, TrainingCase rest);

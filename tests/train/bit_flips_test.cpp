@@ -3,6 +3,7 @@
 #include <random>
 
 #include "support/loaded_states.h"
+#include "support/saved_model.h"
 #include "support/sweep.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -21,24 +22,17 @@ using test::TempFolder;
 
 /// A checkpoint of two ranks, whose optimizer states are no zeros.
 fs::path save_in(const TempFolder& folder) {
-  run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(test::tiny_llama());
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(2)});
-    model.load(InitialState(1));
-    const CheckpointInfo info{.step = 30,
-                              .world_size = 2,
-                              .zero_stage = 2,
-                              .run = {{"seed", 1}, {"train_batch", 8}},
-                              .skipped = 1,
-                              .model_state = {0.5},
-                              .validated = true,
-                              .best = BestModel{.step = 20, .value = 1.25},
-                              .written_by = "1 (abc)",
-                              .about = {{"max_steps", 60}}};
-    save_checkpoint(model, info, folder.path(),
-                    [&](const fs::path& to) { export_beside_weights(decoder.config(), DType::f32, {"bytes"}, to); });
-  });
-  return folder / "checkpoint-30";
+  const CheckpointInfo info{.step = 30,
+                            .zero_stage = 2,
+                            .run = {{"seed", 1}, {"train_batch", 8}},
+                            .skipped = 1,
+                            .model_state = {0.5},
+                            .validated = true,
+                            .best = BestModel{.step = 20, .value = 1.25},
+                            .written_by = "1 (abc)",
+                            .about = {{"max_steps", 60}}};
+  return test::SavedModel{.ranks = 2, .settings = {.policy = Policy::stage(2)}, .info = info, .tokenizer = "bytes"}
+      .save(folder.path());
 }
 
 struct Read {
@@ -68,12 +62,10 @@ TEST(BitFlips, are_refused_or_change_nothing_in_whichever_file_of_a_checkpoint) 
   const int flips = test::sweep(100, 1000);
   for (int i = 0; i < flips; ++i) {
     const fs::path& file = files[random() % files.size()];
-    const std::string bytes = test::read_bytes(file);
-    std::string flipped = bytes;
-    const size_t at = random() % bytes.size();
-    flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
+    const auto at = static_cast<int64_t>(random() % fs::file_size(file));
+    const int bit = static_cast<int>(random() % 8);
     const std::string name = file.filename().string();
-    folder.write("checkpoint-30/" + name, flipped);
+    test::flip_bit(file, at, bit);
     try {
       EXPECT_EQ(read_all(path), whole) << "byte " << at << " of " << name << " was not missed";
       ++harmless[name];
@@ -82,7 +74,7 @@ TEST(BitFlips, are_refused_or_change_nothing_in_whichever_file_of_a_checkpoint) 
     } catch (const std::exception& error) {
       ADD_FAILURE() << "byte " << at << " of " << name << ": no error of a file: " << error.what();
     }
-    folder.write("checkpoint-30/" + name, bytes);
+    test::flip_bit(file, at, bit);
   }
   EXPECT_EQ(read_all(path), whole) << "as it was";
   for (const fs::path& file : files) {
@@ -95,20 +87,20 @@ TEST(BitFlips, are_refused_or_change_nothing_in_whichever_file_of_a_checkpoint) 
 TEST(BitFlips, every_bit_of_every_number_of_a_manifest_is_covered) {
   const TempFolder folder;
   const fs::path path = save_in(folder);
-  const std::string text = test::read_bytes(path / "manifest.json");
+  const fs::path manifest = path / "manifest.json";
+  const std::string text = test::read_bytes(manifest);
   const Json whole = read_manifest(path);
   for (const char* member : {"\"step\": 30", "\"skipped\": 1", "\"format\": \"nought-checkpoint-3\"", "\"seed\": 1"}) {
     const size_t begin = text.find(member);
     ASSERT_NE(begin, std::string::npos) << member;
     for (size_t at = begin; at < begin + std::string_view(member).size(); ++at)
       for (int bit = 0; bit < 8; ++bit) {
-        std::string flipped = text;
-        flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
-        folder.write("checkpoint-30/manifest.json", flipped);
+        test::flip_bit(manifest, static_cast<int64_t>(at), bit);
         try {
-          EXPECT_EQ(read_manifest(path), whole) << flipped.substr(begin, 40);
+          EXPECT_EQ(read_manifest(path), whole) << test::read_bytes(manifest).substr(begin, 40);
         } catch (const IoError&) {
         }
+        test::flip_bit(manifest, static_cast<int64_t>(at), bit);
       }
   }
 }

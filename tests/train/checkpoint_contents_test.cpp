@@ -1,11 +1,11 @@
 #include "nought/train/checkpoint_contents.h"
 
+#include "support/saved_model.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
 
@@ -21,14 +21,12 @@ using testing::HasSubstr;
 TEST(CheckpointContents, are_counted_once_however_they_are_spread) {
   for (const int ranks : {1, 2}) {
     const TempFolder folder;
-    run_ranks(ranks, [&](Communicator& world, const Context& context) {
-      Decoder decoder(test::tiny_llama());
-      apply(Freezing{.freeze = {"embed_tokens"}, .trainable = {}}, decoder);
-      ShardedModel model(context, world, decoder, {.policy = Policy::stage(2)});
-      model.load(InitialState(1));
-      save_checkpoint(model, {.step = 7, .world_size = ranks, .written_by = "1 (abc)"}, folder.path());
-    });
-    const CheckpointContents contents = contents_of(folder / "checkpoint-7");
+    const auto freeze = [](Decoder& decoder) { apply({.freeze = {"embed_tokens"}, .trainable = {}}, decoder); };
+    const CheckpointContents contents = contents_of(test::SavedModel{.ranks = ranks,
+                                                                     .settings = {.policy = Policy::stage(2)},
+                                                                     .info = {.step = 7, .written_by = "1 (abc)"},
+                                                                     .prepare = freeze}
+                                                        .save(folder.path()));
     EXPECT_EQ(contents.format, "nought-checkpoint-3");
     EXPECT_EQ(contents.info.step, 7);
     EXPECT_EQ(contents.info.written_by, "1 (abc)");
@@ -43,11 +41,7 @@ TEST(CheckpointContents, are_counted_once_however_they_are_spread) {
 
 TEST(CheckpointContents, a_file_that_is_gone_is_named) {
   const TempFolder folder;
-  Decoder decoder(test::tiny_llama());
-  const auto self = make_self_communicator();
-  ShardedModel model(Context::cpu(), *self, decoder, {});
-  model.load(InitialState(1));
-  save_checkpoint(model, {.step = 7}, folder.path());
+  test::SavedModel{.info = {.step = 7}}.save(folder.path());
   fs::remove(folder / "checkpoint-7/rank-00000.safetensors");
   EXPECT_THAT(message_of<IoError>([&] { contents_of(folder / "checkpoint-7"); }), HasSubstr("rank-00000.safetensors"));
 }

@@ -1,7 +1,7 @@
 #include "nought/train/checkpoint_folders.h"
 
+#include "support/in_folder.h"
 #include "support/size.h"
-#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,8 +35,9 @@ Steps steps_in(const TempFolder& folder) {
   return steps;
 }
 
-TEST(CheckpointFolders, a_disk_that_does_not_answer_is_not_taken_for_an_older_checkpoint) {
-  const TempFolder folder;
+class CheckpointFolders : public test::InFolder {};
+
+TEST_F(CheckpointFolders, a_disk_that_does_not_answer_is_not_taken_for_an_older_checkpoint) {
   write_checkpoint(folder, 1);
   fs::create_directory(folder / "checkpoint-2");
   fs::create_symlink("manifest.json", folder / "checkpoint-2/manifest.json");  // which leads nowhere
@@ -44,7 +45,7 @@ TEST(CheckpointFolders, a_disk_that_does_not_answer_is_not_taken_for_an_older_ch
               testing::AllOf(HasSubstr("checkpoint-2/manifest.json"), HasSubstr("Too many levels of symbolic links")));
 }
 
-TEST(CheckpointFolders, have_the_name_of_their_step_alone) {
+TEST_F(CheckpointFolders, have_the_name_of_their_step_alone) {
   EXPECT_EQ(checkpoint_step("out/checkpoint-30"), 30);
   EXPECT_EQ(checkpoint_step("checkpoint-0"), 0);
   for (const char* name : {"checkpoint-030", "checkpoint--3", "checkpoint-", "checkpoint-3.partial", "checkpoint-3.old",
@@ -52,8 +53,7 @@ TEST(CheckpointFolders, have_the_name_of_their_step_alone) {
     EXPECT_EQ(checkpoint_step(name), std::nullopt) << name;
 }
 
-TEST(CheckpointFolders, the_best_one_stays_among_those_that_are_kept) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, the_best_one_stays_among_those_that_are_kept) {
   const auto kept = [&](int64_t keep, int64_t best) {
     for (const int64_t step : {1, 2, 3, 4}) write_checkpoint(folder, step);
     remove_old_checkpoints(folder.path(), keep, checkpoint_path(folder.path(), best));
@@ -67,8 +67,7 @@ TEST(CheckpointFolders, the_best_one_stays_among_those_that_are_kept) {
   EXPECT_EQ(kept(0, 1), (Steps{1, 2, 3, 4}));
 }
 
-TEST(CheckpointFolders, one_with_the_name_of_another_step_pushes_none_out) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, one_with_the_name_of_another_step_pushes_none_out) {
   for (const int64_t step : {20, 30, 40}) write_checkpoint(folder, step);
   write_checkpoint(folder, 10, "checkpoint-99");  // renamed
   write_checkpoint(folder, 50, "checkpoint-5");
@@ -77,8 +76,7 @@ TEST(CheckpointFolders, one_with_the_name_of_another_step_pushes_none_out) {
   EXPECT_EQ(steps_in(folder), (Steps{5, 30, 40, 60, 99})) << "the last two of the run, and what is not understood";
 }
 
-TEST(CheckpointFolders, without_a_manifest_are_told_and_are_not_the_last) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, without_a_manifest_are_told_and_are_not_the_last) {
   folder.write("checkpoint-40/rank-00000.safetensors", "x");
   EXPECT_THAT(
       message_of<IoError>([&] { last_checkpoint(folder.path()); }),
@@ -88,8 +86,7 @@ TEST(CheckpointFolders, without_a_manifest_are_told_and_are_not_the_last) {
   EXPECT_THAT(incomplete_checkpoints(folder.path()), ElementsAre(folder / "checkpoint-40"));
 }
 
-TEST(CheckpointFolders, what_killed_runs_left_goes_and_nothing_else) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, what_killed_runs_left_goes_and_nothing_else) {
   for (const int64_t step : {20, 30}) write_checkpoint(folder, step);
   write_checkpoint(folder, 30, "checkpoint-30.partial");  // replaced
   write_checkpoint(folder, 20, "checkpoint-20.old");      // replaced without an exchange
@@ -112,8 +109,7 @@ TEST(CheckpointFolders, what_killed_runs_left_goes_and_nothing_else) {
   EXPECT_THAT(remove_debris(folder.path()), IsEmpty());
 }
 
-TEST(CheckpointFolders, one_that_stepped_aside_for_a_save_that_was_cut_gets_its_name_back) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, one_that_stepped_aside_for_a_save_that_was_cut_gets_its_name_back) {
   write_checkpoint(folder, 30, "checkpoint-30.old");
   write_checkpoint(folder, 30, "checkpoint-30.partial");
   const std::vector<std::string> lines = remove_debris(folder.path());
@@ -123,8 +119,7 @@ TEST(CheckpointFolders, one_that_stepped_aside_for_a_save_that_was_cut_gets_its_
   EXPECT_EQ(read_checkpoint_info(folder / "checkpoint-30").step, 30);
 }
 
-TEST(CheckpointFolders, half_rotated_ones_stay_while_nothing_newer_is_complete) {
-  const TempFolder folder;
+TEST_F(CheckpointFolders, half_rotated_ones_stay_while_nothing_newer_is_complete) {
   folder.write("checkpoint-10/rank-00000.safetensors", "all that there is");
   EXPECT_THAT(remove_debris(folder.path()), IsEmpty());
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-10"));

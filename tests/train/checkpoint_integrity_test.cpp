@@ -2,16 +2,14 @@
 #include <cerrno>
 #include <map>
 
+#include "support/in_folder.h"
 #include "support/recorded_calls.h"
-#include "support/temp_folder.h"
+#include "support/saved_model.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "nought/comm/thread.h"
-#include "nought/models/decoder.h"
-#include "nought/train/checkpoint.h"
-#include "nought/train/hf_folder.h"
 
 namespace nought::checkpoint_integrity_test {
 namespace {
@@ -23,33 +21,17 @@ using test::RecordedCalls;
 using test::TempFolder;
 using testing::HasSubstr;
 
-ModelConfig tiny_llama() {
-  return ModelConfig::from_json({{"model_type", "llama"},
-                                 {"vocab_size", 64},
-                                 {"hidden_size", 32},
-                                 {"intermediate_size", 48},
-                                 {"num_hidden_layers", 1},
-                                 {"num_attention_heads", 2}});
-}
-
 /// A checkpoint of two ranks in bf16, so that the masters are states of their own.
 fs::path save_one(const TempFolder& folder, const std::string& tokenizer = "bytes") {
-  fs::path path;
-  run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(tiny_llama());
-    ShardedModel model(context, ranks, decoder,
-                       {.policy = Policy::stage(2), .dtype = DType::bf16, .gradient_dtype = DType::bf16});
-    model.load(InitialState(1));
-    const fs::path saved = save_checkpoint(
-        model, {.step = 3, .world_size = 2, .zero_stage = 2}, folder / "out",
-        [&](const fs::path& to) { export_beside_weights(decoder.config(), DType::bf16, {tokenizer}, to); });
-    if (ranks.rank() == 0) path = saved;
-  });
-  return path;
+  return test::SavedModel{.ranks = 2,
+                          .settings = {.policy = Policy::stage(2), .dtype = DType::bf16, .gradient_dtype = DType::bf16},
+                          .tokenizer = tokenizer}
+      .save(folder / "out");
 }
 
-TEST(CheckpointIntegrity, all_files_are_flushed_before_the_folder_gets_its_name_and_its_parent_after_that) {
-  const TempFolder folder;
+class CheckpointIntegrity : public test::InFolder {};
+
+TEST_F(CheckpointIntegrity, all_files_are_flushed_before_the_folder_gets_its_name_and_its_parent_after_that) {
   folder.write("words/tokenizer.json", "{}");
   folder.write("words/tokenizer_config.json", "{\"a\": 1}");
   std::vector<RecordedCall> calls;
@@ -78,41 +60,34 @@ TEST(CheckpointIntegrity, all_files_are_flushed_before_the_folder_gets_its_name_
   EXPECT_EQ(std::count(named, calls.end(), RecordedCall{"fsync", saved.parent_path()}), 1);
 }
 
-TEST(CheckpointIntegrity, a_flush_that_fails_leaves_the_checkpoint_before_it) {
-  const TempFolder folder;
+TEST_F(CheckpointIntegrity, a_flush_that_fails_leaves_the_checkpoint_before_it) {
   const fs::path path = save_one(folder);
   const std::string manifest = test::read_bytes(path / "manifest.json");
   RecordedCalls recorded;
   recorded.fail_next("fsync", EIO);
   EXPECT_THROW(save_one(folder), IoError);
   EXPECT_EQ(test::read_bytes(path / "manifest.json"), manifest);
-  Decoder decoder(tiny_llama());
+  Decoder decoder(test::tiny_llama());
   EXPECT_EQ(Checkpoint(path, decoder).info().step, 3);
 }
 
-TEST(CheckpointIntegrity, a_manifest_of_a_newer_version_is_refused_before_its_members_are_read) {
-  const TempFolder folder;
+TEST_F(CheckpointIntegrity, a_manifest_of_a_newer_version_is_refused_before_its_members_are_read) {
   folder.write("checkpoint-3/manifest.json", "{\"format\": \"nought-checkpoint-5\", \"steps\": [3]}");
   const std::string message = fmt::format(
       "{}: its format is nought-checkpoint-5, this program reads up to nought-checkpoint-4: use the version of nought "
       "that wrote it, or a newer one",
       (folder / "checkpoint-3/manifest.json").string());
-  Decoder decoder(tiny_llama());
+  Decoder decoder(test::tiny_llama());
   EXPECT_EQ(message_of<IoError>([&] { read_checkpoint_info(folder / "checkpoint-3"); }), message);
   EXPECT_EQ(message_of<IoError>([&] { Checkpoint(folder / "checkpoint-3", decoder); }), message);
 }
 
 /// Flips a bit in the middle of a tensor of a safetensors file; twice is not at all.
 void flip_bit_of(const fs::path& file, const TensorEntry& entry) {
-  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   uint64_t header = 0;
-  stream.read(reinterpret_cast<char*>(&header), sizeof header);
-  const auto at =
-      static_cast<std::streamoff>(sizeof header + header) + entry.bytes.begin + entry.bytes.size() / 2 / 4 * 4;
-  stream.seekg(at);
-  const char byte = static_cast<char>(stream.get() ^ 1);
-  stream.seekp(at);
-  stream.put(byte);
+  std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(&header), sizeof header);
+  test::flip_bit(file,
+                 static_cast<int64_t>(sizeof header + header) + entry.bytes.begin + entry.bytes.size() / 2 / 4 * 4);
 }
 
 StateKind kind_of(const std::string& block) {
@@ -129,11 +104,10 @@ const Parameter& parameter_of(const Model& model, const std::string& block) {
   throw std::runtime_error(block + " is of no parameter");
 }
 
-TEST(CheckpointIntegrity, one_flipped_bit_in_a_block_of_any_state_is_found_and_named) {
-  const TempFolder folder;
+TEST_F(CheckpointIntegrity, one_flipped_bit_in_a_block_of_any_state_is_found_and_named) {
   const fs::path path = save_one(folder);
   const Context context = Context::reference();
-  Decoder decoder(tiny_llama());
+  Decoder decoder(test::tiny_llama());
   const auto fill = [&](const TensorEntry& entry, int64_t count) {
     const Parameter& parameter = parameter_of(decoder, entry.name);
     const int64_t begin = std::stoll(entry.name.substr(entry.name.rfind('[') + 1));
@@ -156,12 +130,11 @@ TEST(CheckpointIntegrity, one_flipped_bit_in_a_block_of_any_state_is_found_and_n
   EXPECT_EQ(damaged.size(), 3u);
 }
 
-TEST(CheckpointIntegrity, damaged_weights_are_found_by_whoever_loads_the_weights_alone) {
-  const TempFolder folder;
+TEST_F(CheckpointIntegrity, damaged_weights_are_found_by_whoever_loads_the_weights_alone) {
   const fs::path path = save_one(folder), file = path / "rank-00000.safetensors";
   const auto self = make_self_communicator();
   const Context context = Context::reference();
-  Decoder decoder(tiny_llama());
+  Decoder decoder(test::tiny_llama());
   ShardedModel model(context, *self, decoder, {.training = false});
   model.load(Checkpoint(path, decoder));
   const std::vector<TensorEntry> entries = SafetensorsFile(file).entries();

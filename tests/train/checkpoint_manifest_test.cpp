@@ -1,7 +1,7 @@
 #include "nought/train/checkpoint_manifest.h"
 
+#include "support/in_folder.h"
 #include "support/size.h"
-#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,9 @@ std::string refusal(const TempFolder& folder, const Json& manifest, int64_t step
   return message_of<IoError>([&] { read_checkpoint_info(checkpoint_path(folder.path(), step)); });
 }
 
-TEST(CheckpointManifest, a_number_that_changed_is_found) {
-  const TempFolder folder;
+class CheckpointManifest : public test::InFolder {};
+
+TEST_F(CheckpointManifest, a_number_that_changed_is_found) {
   const Json whole = written(folder);
   EXPECT_EQ(read_checkpoint_info(folder / "checkpoint-30").skipped, 2);
   for (const auto& [key, value] : whole.items()) {
@@ -51,8 +52,7 @@ TEST(CheckpointManifest, a_number_that_changed_is_found) {
   EXPECT_EQ(refusal(folder, whole), "") << "white space and order do not matter";
 }
 
-TEST(CheckpointManifest, the_name_of_the_folder_is_that_of_its_step_or_no_steps) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, the_name_of_the_folder_is_that_of_its_step_or_no_steps) {
   written(folder, 20);
   fs::rename(folder / "checkpoint-20", folder / "checkpoint-30");
   for (const char* path : {"checkpoint-30", "checkpoint-30/"})
@@ -63,8 +63,7 @@ TEST(CheckpointManifest, the_name_of_the_folder_is_that_of_its_step_or_no_steps)
   EXPECT_EQ(read_checkpoint_info(folder / "kept").step, 20);
 }
 
-TEST(CheckpointManifest, of_earlier_formats_is_read_without_a_checksum) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, of_earlier_formats_is_read_without_a_checksum) {
   Json manifest = written(folder);
   EXPECT_EQ(manifest.at("format"), "nought-checkpoint-3");
   manifest["format"] = "nought-checkpoint-2";
@@ -79,8 +78,7 @@ TEST(CheckpointManifest, of_earlier_formats_is_read_without_a_checksum) {
 }
 
 /// A program that knows formats up to 3 refuses 4 by its name, and would lose the update without it.
-TEST(CheckpointManifest, has_a_format_of_its_own_where_an_update_is_pending_alone) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, has_a_format_of_its_own_where_an_update_is_pending_alone) {
   Json manifest = written(folder);
   EXPECT_EQ(manifest.at("format"), "nought-checkpoint-3") << "older programs go on from it";
   const fs::path path = folder / "checkpoint-30";
@@ -98,8 +96,7 @@ TEST(CheckpointManifest, has_a_format_of_its_own_where_an_update_is_pending_alon
   EXPECT_THAT(refusal(folder, manifest), HasSubstr("it lacks its checksum"));
 }
 
-TEST(CheckpointManifest, what_cannot_be_is_one_line) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, what_cannot_be_is_one_line) {
   Json manifest = written(folder);
   manifest["format"] = "nought-checkpoint-2";
   manifest.erase("xxh3");
@@ -119,8 +116,7 @@ TEST(CheckpointManifest, what_cannot_be_is_one_line) {
   EXPECT_THAT(message_of<IoError>([&] { read_checkpoint_info(folder / "checkpoint-30"); }), HasSubstr("manifest.json"));
 }
 
-TEST(CheckpointManifest, names_files_of_its_own_folder_alone) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, names_files_of_its_own_folder_alone) {
   const fs::path path = checkpoint_path(folder.path(), 30);
   fs::create_directories(path);
   const auto refused = [&](const Json& file) {
@@ -132,8 +128,7 @@ TEST(CheckpointManifest, names_files_of_its_own_folder_alone) {
     EXPECT_THAT(refused(file), HasSubstr(fmt::format("a block names the file {}, which is none", file.dump())));
 }
 
-TEST(CheckpointManifest, a_strangers_own_checksum_leads_to_no_other_file_and_to_no_endless_depth) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, a_strangers_own_checksum_leads_to_no_other_file_and_to_no_endless_depth) {
   const auto refused = [&](Json manifest) {
     manifest.erase("xxh3");
     const std::string members = manifest.dump();
@@ -157,8 +152,7 @@ TEST(CheckpointManifest, a_strangers_own_checksum_leads_to_no_other_file_and_to_
   }
 }
 
-TEST(CheckpointManifest, files_beside_the_states_are_those_that_the_run_wrote) {
-  const TempFolder folder;
+TEST_F(CheckpointManifest, files_beside_the_states_are_those_that_the_run_wrote) {
   folder.write("checkpoint-30/config.json", "{}");
   folder.write("checkpoint-30/rank-00000.safetensors", "has checksums of its own");
   written(folder);

@@ -113,16 +113,9 @@ TEST(RankStates, a_flipped_bit_is_found_and_a_file_elsewhere_is_refused) {
     return test::message_of<IoError>([&] { load({}, folder.path(), [](int, const Own&, const std::string&) {}); });
   };
   const SafetensorsFile before(file);
-  const auto at = static_cast<std::streamoff>(before.raw(before.at("rank/error/first")).data() -
-                                              before.raw(before.entries().front()).data()) +
-                  static_cast<std::streamoff>(std::filesystem::file_size(file)) -
-                  static_cast<std::streamoff>(before.entries().back().bytes.end);
-  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-  stream.seekg(at);
-  const char byte = static_cast<char>(stream.get() ^ 1);
-  stream.seekp(at);
-  stream.put(byte);
-  stream.close();
+  test::flip_bit(file, static_cast<int64_t>(before.raw(before.at("rank/error/first")).data() -
+                                            before.raw(before.entries().front()).data()) -
+                           before.entries().back().bytes.end);
   EXPECT_THAT(message(), HasSubstr("rank/error/first is damaged"));
   write_manifest({.step = 4}, Json::array(), path,
                  {{"mesh", Json::object()}, {"tensors", {{{"name", "x"}, {"file", "../x"}}}}});

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "support/loaded_states.h"
 #include "support/trainer_runs.h"
 #include <gtest/gtest.h>
 
@@ -17,32 +18,26 @@ namespace fs = std::filesystem;
 using test::TempFolder;
 
 RunPlan plan_for(const TempFolder& folder, int stage, DType dtype) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 12);
   plan.layout.zero_stage = stage;
   plan.layout.sharding.dtype = dtype;
   plan.layout.sharding.overlap = true;
-  plan.max_steps = 12;
   plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
   plan.save_steps = 5;
   plan.seed = 9;
   return plan;
 }
 
-std::vector<double> run(const RunPlan& plan, StartMode mode, int ranks) {
-  return test::run_plan(plan, {.ranks = ranks, .mode = mode}).losses();
+test::ToldRun run(const RunPlan& plan, StartMode mode, int ranks) {
+  return test::run_plan(plan, {.ranks = ranks, .mode = mode});
 }
 
 TEST(Checkpoint, a_resumed_run_continues_bit_for_bit_at_any_stage) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     TempFolder folder;
-    const std::vector<double> whole = run(plan_for(folder, 2, dtype), StartMode::fresh, 2);
-    ASSERT_EQ(whole.size(), 12u);
-    for (const int stage : {0, 1, 2, 3}) {
-      // As if the run had died after step 10.
-      fs::remove_all(folder.path() / "out" / "checkpoint-12");
-      const std::vector<double> rest = run(plan_for(folder, stage, dtype), StartMode::resume, 2);
-      EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end())) << "stage " << stage;
-    }
+    const test::ToldRun whole = run(plan_for(folder, 2, dtype), StartMode::fresh, 2);
+    ASSERT_EQ(whole.steps.size(), 12u);
+    for (const int stage : {0, 1, 2, 3}) test::expect_resumes(plan_for(folder, stage, dtype), whole, 10, 2);
   }
 }
 
@@ -60,13 +55,9 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
       each.layout.sharding.optimizer = options;
       return each;
     };
-    const std::vector<double> whole = run(plan(2), StartMode::fresh, 2);
-    ASSERT_EQ(whole.size(), 12u);
-    for (const int stage : {0, 3}) {
-      fs::remove_all(folder.path() / "out" / "checkpoint-12");
-      const std::vector<double> rest = run(plan(stage), StartMode::resume, 2);
-      EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end())) << "stage " << stage;
-    }
+    const test::ToldRun whole = run(plan(2), StartMode::fresh, 2);
+    ASSERT_EQ(whole.steps.size(), 12u);
+    for (const int stage : {0, 3}) test::expect_resumes(plan(stage), whole, 10, 2);
     RunPlan other = plan(1);
     other.max_steps = 14;
     other.layout.sharding.optimizer.method = SgdOptions{.momentum = 0.5};
@@ -80,10 +71,10 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
 TEST(Checkpoint, resumes_with_another_number_of_ranks) {
   TempFolder folder;
   RunPlan plan = plan_for(folder, 3, DType::f32);
-  const std::vector<double> whole = run(plan, StartMode::fresh, 4);
+  const std::vector<double> whole = run(plan, StartMode::fresh, 4).losses();
   fs::remove_all(folder.path() / "out" / "checkpoint-12");
   plan.layout.micro_batch = 8;  // the same train_batch on one rank
-  const std::vector<double> rest = run(plan, StartMode::resume, 1);
+  const std::vector<double> rest = run(plan, StartMode::resume, 1).losses();
   ASSERT_EQ(rest.size(), 2u);
   for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(rest[i], whole[10 + i], 1e-5);
 }
@@ -107,12 +98,8 @@ TEST(Checkpoint, a_damaged_block_and_a_missing_manifest_are_found) {
   TempFolder folder;
   const RunPlan plan = plan_for(folder, 2, DType::f32);
   run(plan, StartMode::fresh, 2);
-  const fs::path last = list_checkpoints(plan.output_dir).back(), file = last / "rank-00001.safetensors";
-  {
-    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(-5, std::ios::end);
-    stream.put('\x55');
-  }
+  const fs::path last = list_checkpoints(plan.output_dir).back();
+  test::flip_bit(last / "rank-00001.safetensors", -5);
   EXPECT_THROW(run(plan, StartMode::resume, 2), IoError);
   fs::remove(last / "manifest.json");
   EXPECT_NE(list_checkpoints(plan.output_dir).back(), last) << "without a manifest it is no checkpoint";
@@ -130,22 +117,16 @@ TEST(HfFolder, an_exported_model_loads_again_with_the_same_values) {
   TempFolder folder;
   const RunPlan plan = plan_for(folder, 3, DType::bf16);
   run(plan, StartMode::fresh, 2);
-  const auto self = make_self_communicator();
-  const Context context = Context::cpu();
-  Decoder decoder(ModelConfig::from_folder(plan.output_dir));
+  const Decoder decoder(ModelConfig::from_folder(plan.output_dir));
   const HfWeights weights(plan.output_dir, decoder);
   EXPECT_EQ(weights.dtype(), DType::bf16);
   EXPECT_TRUE(weights.unused().empty());
   const Checkpoint checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Shape flat{parameter.shape.numel()};
-      const Tensor exported = context.empty(flat, DType::f32), master = context.empty(flat, DType::f32);
-      weights.fill(StateKind::master, parameter, {0, flat[0]}, exported);
-      checkpoint.fill(StateKind::master, parameter, {0, flat[0]}, master);
-      for (int64_t i = 0; i < flat[0]; ++i)
-        ASSERT_EQ(exported.data<float>()[i], static_cast<float>(bf16_t(master.data<float>()[i]))) << parameter.name;
-    }
+  const test::WholeTensors exported = test::values_of(weights, decoder);
+  for (auto& [name, master] : test::values_of(checkpoint, decoder)) {
+    for (float& value : master) value = static_cast<float>(bf16_t(value));
+    EXPECT_EQ(exported.at(name), master) << name;
+  }
 }
 
 }  // namespace

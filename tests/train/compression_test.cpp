@@ -36,9 +36,9 @@ std::vector<Way> ways() {
 }
 
 RunPlan plan_for(const TempFolder& folder, const Way& way, DType dtype) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 12);
   plan.layout.sharding.wire_dtype = plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = dtype;
-  plan.max_steps = 12, plan.save_steps = 5;
+  plan.save_steps = 5;
   plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
   plan.layout.sharding.optimizer.method = way.method;
   plan.layout.sharding.power_sgd = way.power_sgd;
@@ -53,12 +53,7 @@ TEST(CompressedRuns, resume_with_the_same_bits_before_and_after_they_compress) {
       const RunPlan plan = plan_for(folder, way, dtype);
       const test::ToldRun whole = run_plan(plan, {.ranks = 3});
       ASSERT_EQ(whole.steps.size(), 12u);
-      for (const int from : {10, 5}) {
-        for (const fs::path& each : list_checkpoints(plan.output_dir))
-          if (*checkpoint_step(each) > from) fs::remove_all(each);
-        EXPECT_EQ(run_plan(plan, {.ranks = 3, .mode = StartMode::resume}).losses(), whole.losses_after(from))
-            << "from step " << from;
-      }
+      for (const int from : {10, 5}) test::expect_resumes(plan, whole, from, 3);
     }
 }
 
@@ -84,36 +79,23 @@ TEST(CompressedRuns, on_other_ranks_drop_their_errors_and_say_so_or_are_refused)
 }
 
 TrainingCase case_of(const Way& way, int ranks, int64_t steps) {
-  TrainingCase each{.model = test::small_model("grouped_heads", 3),
-                    .mesh = test::sharded(ranks, 0),
-                    .settings = {.optimizer = {.method = way.method, .weight_decay = 0.1}, .power_sgd = way.power_sgd},
-                    .steps = {0, steps},
-                    .rows = {.of_step = 12, .length = 16, .learnable = true},
-                    .accumulation = 1,
-                    .clipping = 1};
+  TrainingCase each = test::learning(test::small_model("grouped_heads", 3), test::sharded(ranks, 0));
+  each.settings.optimizer.method = way.method, each.settings.power_sgd = way.power_sgd;
+  each.steps.end = steps, each.rows.of_step = 12, each.rows.length = 16;
   return each;
 }
 
 /// The weights that every rank holds after the steps.
-std::vector<std::vector<float>> weights_of(const TrainingCase& of) {
-  std::vector<std::vector<float>> all(static_cast<size_t>(of.mesh.ranks()));
+std::vector<test::WholeTensors> weights_of(const TrainingCase& of) {
+  std::vector<test::WholeTensors> all(static_cast<size_t>(of.mesh.ranks()));
   of.on_ranks([&](TrainingRank& rank) {
     for (int64_t step = 0; step < of.steps.end; ++step) rank.step(step);
-    std::vector<float>& mine = all[static_cast<size_t>(rank.world.rank())];
     for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
-      rank.model.with_parts(unit, [&](const Parameter&, const Tensor& part) {
-        const auto values = part.to_vector<float>();
-        mine.insert(mine.end(), values.begin(), values.end());
+      rank.model.with_parts(unit, [&](const Parameter& parameter, const Tensor& part) {
+        all[static_cast<size_t>(rank.world.rank())][parameter.name] = part.to_vector<float>();
       });
   });
   return all;
-}
-
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, static_cast<double>(std::abs(a[i] - b[i])));
-  return largest;
 }
 
 TEST(CompressedRuns, ranks_hold_the_same_bits_and_those_of_zero_one_adam_when_they_meet) {
@@ -139,8 +121,8 @@ TEST(CompressedRuns, power_sgd_of_full_rank_is_plain_but_for_rounding) {
     const auto plain = weights_with({});
     PowerSgdOptions full{.rank = 1000, .start_iter = 0, .min_compression_rate = 0}, low = full;
     low.rank = 1;
-    EXPECT_LT(largest_difference(weights_with(full), plain), 2e-4) << ranks << " ranks";
-    EXPECT_GT(largest_difference(weights_with(low), plain), 1e-3) << "a rank of 1 loses something";
+    EXPECT_LT(test::largest_difference(weights_with(full), plain), 2e-4) << ranks << " ranks";
+    EXPECT_GT(test::largest_difference(weights_with(low), plain), 1e-3) << "a rank of 1 loses something";
   }
 }
 

@@ -53,14 +53,11 @@ class ContextParallel : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(ContextParallel, steps_are_those_of_one_rank_on_every_mesh) {
-  std::map<int, TrainingResult> alone;  // by the layers of the model
-  for (const MeshLayout& layout : context_meshes(experts_)) {
-    SCOPED_TRACE(layout.str());
-    TrainingCase each = on(layout), one = each;
-    each.steps.end = one.steps.end = test::sweep(5, 30), one.mesh = {};
-    if (!alone.contains(layout.layers())) alone[layout.layers()] = one.run();
-    expect_close(each.run(), alone.at(layout.layers()));
-  }
+  test::expect_like_one_rank(context_meshes(experts_), [&](const MeshLayout& layout) {
+    TrainingCase each = on(layout);
+    each.steps.end = test::sweep(5, 30);
+    return each;
+  });
 }
 
 /// Documents begin within chunks, at their ends and on both sides of them, also with a single token.
@@ -70,25 +67,21 @@ TEST_P(ContextParallel, documents_that_cross_ranks_see_themselves_alone) {
   for (const ContextMethod method : kContextMethods)
     for (const int context : {2, 4}) {
       const MeshLayout layout{.sizes = {.shard = 4 / context, .context = context}, .stage = 3, .method = method};
-      SCOPED_TRACE(layout.str());
       expect_close(on(layout, kPacked).run(), alone);
     }
 }
 
 TEST_P(ContextParallel, an_evaluation_has_the_loss_and_the_logits_of_one_rank) {
   const auto evaluated = [&](const MeshLayout& layout) {
-    test::WholeTensors values;
     TrainingCase each = on(layout);
     each.rows.of_step = 8, each.accumulation = 1;
-    each.on_ranks([&](TrainingRank& rank) {
+    return each.on_rank(-1, [&](TrainingRank& rank) {
       const double loss = rank.evaluate(0);
       const Batch all = test::rows_of(*rank.context.memory, each.model, {.of_step = 8, .length = 11, .documents = true},
                                       0, 0, 1, 0, 1);
       const std::vector<float> logits = rank.decoder.logits(rank.context, all).to_vector<float>();
-      if (rank.world.rank() == rank.world.size() - 1)
-        values = {{"logits", logits}, {"loss", {static_cast<float>(loss)}}};
+      return test::WholeTensors{{"logits", logits}, {"loss", {static_cast<float>(loss)}}};
     });
-    return values;
   };
   const test::WholeTensors alone = evaluated({});
   for (const ContextMethod method : kContextMethods)
@@ -100,14 +93,9 @@ TEST_P(ContextParallel, an_evaluation_has_the_loss_and_the_logits_of_one_rank) {
 }
 
 TEST_P(ContextParallel, every_rank_generates_what_one_rank_does) {
-  std::vector<float> alone, shared;
-  on({}).on_ranks([&](TrainingRank& rank) { alone = rank.cached_logits(); });
-  on({.sizes = {.context = 4}}).on_ranks([&](TrainingRank& rank) {
-    const std::vector<float> logits = rank.cached_logits();
-    if (rank.world.rank() == 3) shared = logits;
-  });
+  const std::vector<float> alone = on({}).cached_logits();
   ASSERT_EQ(alone.size(), static_cast<size_t>(test::kSmallVocabulary));
-  EXPECT_EQ(shared, alone) << "each has the whole cache";
+  EXPECT_EQ(on({.sizes = {.context = 4}}).cached_logits(), alone) << "each has the whole cache";
 }
 
 /// In fp32 and in 16 bits, on the CPU and on the guarded device, whose kernels run late and give the CPU's bits.
@@ -133,7 +121,7 @@ TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ContextParallel, ::testing::Values("qk_norms", "shared_experts", "biases"),
-                         [](const auto& info) { return std::string(info.param); });
+                         test::name_of_structure);
 
 TEST(ContextParallelRows, too_short_ones_and_heads_that_do_not_divide_are_refused) {
   TrainingCase each{.mesh = {.sizes = {.context = 4}, .method = ContextMethod::ring}};

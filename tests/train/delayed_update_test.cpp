@@ -19,6 +19,7 @@
 namespace nought::delayed_update_test {
 namespace {
 
+using test::AloneRank;
 using test::expect_same_bits;
 using test::MeshLayout;
 using test::sharded;
@@ -28,28 +29,20 @@ using test::TrainingResult;
 using test::WholeTensors;
 
 /// Plain SGD on one row a step.
-TrainingCase sgd(std::optional<int64_t> delay_after) {
-  return {.model = test::small_model("grouped_heads"),
-          .settings = {.optimizer = {.method = SgdOptions{}},
-                       .offload_optimizer = {.tier = {Pool::host}, .delay_after = delay_after}},
-          .rows = {.of_step = 1, .length = 8, .learnable = true},
-          .accumulation = 1,
-          .lr = 0.1,
-          .clipping = 0};
+TrainingCase sgd(std::optional<int64_t> delay_after, bool guarded = false) {
+  TrainingCase each = test::learning(test::small_model("grouped_heads"));
+  each.settings.optimizer = {.method = SgdOptions{}};
+  each.settings.offload_optimizer = {.tier = {Pool::host}, .delay_after = delay_after};
+  each.rows.of_step = 1;
+  each.lr = 0.1, each.clipping = 0, each.guarded = guarded;
+  return each;
 }
-
-/// One rank of its own.
-struct Alone {
-  Alone(const TrainingCase& of, bool guarded) : rank(*self, guarded ? test::guarded_context() : Context::cpu(), of) {}
-  std::unique_ptr<Communicator> self = make_self_communicator();
-  TrainingRank rank;
-};
 
 TEST(DelayedUpdate, follows_its_formula_with_clipping) {
   for (const bool guarded : {false, true}) {
-    TrainingCase each = sgd(1);
+    TrainingCase each = sgd(1, guarded);
     each.clipping = 0.5;
-    Alone alone(each, guarded);
+    AloneRank alone(each);
     TrainingRank& run = alone.rank;
     WholeTensors theta = run.weights(), g_before;
     const WholeTensors before = theta;
@@ -85,7 +78,7 @@ TEST(DelayedUpdate, follows_its_formula_with_clipping) {
 }
 
 TEST(DelayedUpdate, has_the_losses_of_a_run_without_up_to_the_step_after_its_warm_up) {
-  Alone ordinary(sgd(std::nullopt), false), delayed(sgd(3), false);
+  AloneRank ordinary(sgd(std::nullopt)), delayed(sgd(3));
   for (int64_t step = 1; step <= 6; ++step) {
     const double loss = ordinary.rank.step(step).loss, late = delayed.rank.step(step).loss;
     EXPECT_EQ(loss == late, step <= 4) << step;
@@ -94,9 +87,9 @@ TEST(DelayedUpdate, has_the_losses_of_a_run_without_up_to_the_step_after_its_war
 
 TEST(DelayedUpdate, a_skipped_step_leaves_nothing_pending_and_applies_what_was) {
   for (const bool guarded : {false, true}) {
-    TrainingCase each = sgd(0).in(DType::f16);
+    TrainingCase each = sgd(0, guarded).in(DType::f16);
     each.scaler = LossScaler({.initial_power = 10, .hysteresis = 1});
-    Alone run(each, guarded), same(each, guarded);
+    AloneRank run(each), same(each);
     EXPECT_FALSE(run.rank.step(1).skipped);
     same.rank.step(1);
     same.rank.model.finish_pending_update();
@@ -149,7 +142,6 @@ TEST_F(DelayedRuns, have_the_same_bits_at_every_stage_and_with_every_home) {
 TEST_F(DelayedRuns, have_the_same_bits_with_pipeline_stages_and_shared_matrices) {
   for (const MeshLayout& layout : {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
                                    MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}}) {
-    SCOPED_TRACE(layout.str());
     expect_same_bits(on(layout, files()).run(), on(layout).run());
   }
 }
@@ -181,14 +173,10 @@ TEST_F(DelayedRuns, resume_without_the_delay_after_exactly_one_update) {
 
 /// Without clipping nothing stands between a gradient and its update.
 TrainingCase unclipped(const MeshLayout& layout, const OffloadOptions& offload, const char* model = "grouped_heads") {
-  TrainingCase each{.model = test::small_model(model),
-                    .mesh = layout,
-                    .settings = {.offload_optimizer = offload},
-                    .steps = {0, 3},
-                    .rows = {.of_step = 8, .length = 8, .learnable = true},
-                    .accumulation = 2,
-                    .lr = 1e-2,
-                    .clipping = 0};
+  TrainingCase each = test::learning(test::small_model(model), layout);
+  each.settings.optimizer.weight_decay = 0, each.settings.offload_optimizer = offload;
+  each.steps.end = 3, each.rows.of_step = 8, each.accumulation = 2;
+  each.lr = 1e-2, each.clipping = 0;
   return each.in(DType::bf16);
 }
 
@@ -202,15 +190,12 @@ TEST_F(DelayedRuns, updates_beside_the_backward_pass_have_the_bits_of_updates_af
         late.guarded = guarded;
         TrainingCase early = late;
         early.settings.offload_optimizer.early = true;
-        SCOPED_TRACE(early.str());
         expect_same_bits(early.run(), late.run());
         const auto moved_up = [](const TrainingCase& each) {
-          int64_t up = 0;
-          each.on_ranks([&](TrainingRank& rank) {
+          return each.on_rank(0, [](TrainingRank& rank) {
             rank.step(0), rank.model.settle();
-            if (rank.is_first()) up = rank.model.optimizer().traffic().up;
+            return rank.model.optimizer().traffic().up;
           });
-          return up;
         };
         EXPECT_EQ(moved_up(early), moved_up(late));
       }

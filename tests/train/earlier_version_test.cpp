@@ -8,11 +8,11 @@
 
 #include "support/golden_root.h"
 #include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/comm/thread.h"
 #include "nought/io/safetensors.h"
 #include "nought/train/trainer.h"
 
@@ -25,16 +25,8 @@ using testing::IsEmpty;
 
 const fs::path kSaved = fs::path(test::golden_root()).parent_path() / "train/checkpoints/a86533e";
 
-struct Heard final : TrainObserver {
-  void on_start(const RunSummary& start) override { first_step = start.first_step, notes = start.notes; }
-  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
-  int64_t first_step = 0;
-  std::vector<std::string> notes;
-  std::vector<double> losses;
-};
-
 /// Resumes the saved run in `folder` with two ranks.
-Heard resume_in(const TempFolder& folder, int stage) {
+test::ToldRun resume_in(const TempFolder& folder, int stage) {
   fs::create_directories(folder / "out");
   fs::copy(kSaved / "checkpoint-4", folder / "out/checkpoint-4");
   const std::vector<std::string> overrides{fmt::format("data.files=[\"{}\"]", (kSaved / "text.txt").string()),
@@ -43,13 +35,8 @@ Heard resume_in(const TempFolder& folder, int stage) {
                                            fmt::format("deepspeed.zero_optimization.stage={}", stage)};
   const RunConfig config = load_run_config((kSaved / "RUN.json").string(), overrides);
   const RunPlan plan = resolve_run(config, 2, StartMode::resume);
-  Heard heard;
-  run_ranks(2, [&](Communicator& world, const Context& context) {
-    Context reference = context;
-    reference.kernels = make_reference_kernels();
-    Trainer(plan, StartMode::resume, world, reference, {&heard}).run();
-  });
-  return heard;
+  return test::run_plan(
+      plan, {.ranks = 2, .mode = StartMode::resume, .contexts = {Context::reference(), Context::reference()}});
 }
 
 /// The losses of the steps behind the checkpoint, as that program wrote them.
@@ -80,10 +67,10 @@ TEST(EarlierVersion, a_run_of_a86533e_resumes_bit_for_bit) {
   for (const int stage : {2, 3}) {
     SCOPED_TRACE(fmt::format("stage {}", stage));
     const TempFolder folder;
-    const Heard heard = resume_in(folder, stage);
-    EXPECT_EQ(heard.first_step, 4);
-    EXPECT_THAT(heard.notes, IsEmpty()) << "it goes on as if it had never stopped";
-    EXPECT_EQ(heard.losses, expected);
+    const test::ToldRun told = resume_in(folder, stage);
+    EXPECT_EQ(told.summary.first_step, 4);
+    EXPECT_THAT(told.summary.notes, IsEmpty()) << "it goes on as if it had never stopped";
+    EXPECT_EQ(told.losses(), expected);
     expect_same_tensors(folder / "out/model.safetensors", kSaved / "resumed/model.safetensors");
   }
 }

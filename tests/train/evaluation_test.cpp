@@ -1,13 +1,14 @@
 #include "nought/train/evaluation.h"
 
 #include "support/message_of.h"
+#include "support/tiny_llama.h"
+#include "support/token_file.h"
 #include "support/trainer_runs.h"
+#include "support/training_case.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
-#include "nought/data/token_file.h"
 
 namespace nought::evaluation_test {
 namespace {
@@ -19,41 +20,18 @@ using testing::HasSubstr;
 
 constexpr int64_t kLength = 16;
 
-nlohmann::json tiny_llama() {
-  return {{"model_type", "llama"},   {"vocab_size", 256},      {"hidden_size", 32},
-          {"intermediate_size", 48}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}};
-}
-
 std::string some_text(int lines) {
   std::string text;
   for (int i = 0; i < lines; ++i) text += fmt::format("line {} of a text.\n", i * 7 % 23);
   return text;
 }
 
-/// A document of text whose tokens are targets where `target` says so.
-std::filesystem::path write_tokens(const TempFolder& folder, const std::string& text, bool masked) {
-  const auto bytes = make_tokenizer("bytes");
-  TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());
-  std::vector<int32_t> ids;
-  bytes->encode_document(text, ids);
-  std::vector<uint8_t> targets(ids.size());
-  for (size_t i = 0; i < targets.size(); ++i) targets[i] = !masked || i / 10 % 3 == 0;
-  writer.add(ids, targets);
-  writer.write(folder / "data.tokens");
-  return folder / "data.tokens";
-}
-
 Evaluation evaluation_of(const TokenDataset& data, int ranks, int stage, int64_t micro_batch) {
-  Evaluation result;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    Decoder decoder(ModelConfig::from_json(tiny_llama()));
-    ShardedModel model(context, world, decoder, {.policy = Policy::stage(stage), .training = false});
-    model.load(InitialState(3));
-    Engine engine(model);
-    const Evaluation mine = evaluate(engine, model, data, *make_tokenizer("bytes"), micro_batch);
-    if (world.rank() == world.size() - 1) result = mine;
+  test::TrainingCase each{.model = test::tiny_llama(), .mesh = test::sharded(ranks, stage)};
+  each.settings.training = false;
+  return each.on_rank(-1, [&](test::TrainingRank& rank) {
+    return evaluate(rank.engine, rank.model, data, *make_tokenizer("bytes"), micro_batch);
   });
-  return result;
 }
 
 TEST(Evaluation, counts_every_target_once_and_is_the_same_for_every_number_of_ranks) {
@@ -61,7 +39,7 @@ TEST(Evaluation, counts_every_target_once_and_is_the_same_for_every_number_of_ra
     const TempFolder folder;
     // 20 whole samples and a part of one, which ranks and batches do not divide.
     const std::string text = some_text(40).substr(0, 20 * kLength + 5);
-    const std::vector<std::filesystem::path> files{write_tokens(folder, text, masked)};
+    const std::vector<std::filesystem::path> files{test::write_tokens(folder, "data.tokens", text, masked ? 10 : 0)};
     const TokenDataset data = TokenDataset::from_files(files, *make_tokenizer("bytes"), kLength);
     const Evaluation one = evaluation_of(data, 1, 0, 1);
     if (!masked) {
@@ -84,7 +62,7 @@ TEST(Evaluation, counts_every_target_once_and_is_the_same_for_every_number_of_ra
 nlohmann::json run_of(const TempFolder& folder, nlohmann::json data) {
   data["files"] = {folder.write("text.txt", some_text(40)).string()};
   data["seq_length"] = kLength;
-  return {{"model", tiny_llama()},
+  return {{"model", test::tiny_llama_json()},
           {"data", data},
           {"training",
            {{"max_steps", 7},

@@ -3,54 +3,31 @@
 #include <cmath>
 #include <cstdio>
 
+#include "support/forwarding_communicator.h"
 #include "support/guarded_context.h"
 #include "support/message_of.h"
 #include "support/tiny_llama.h"
+#include "support/training_case.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
-#include "nought/models/decoder.h"
 #include "nought/nn/objective.h"
-#include "nought/train/engine.h"
 
 namespace nought::faults_test {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kLength = 8;
-
-Batch batch_of(const Context& context, int rank) {
-  Batch batch = empty_batch(1, kLength, *context.memory);
-  for (int32_t i = 0; i < kLength; ++i) {
-    batch.input_ids.data<int32_t>()[i] = (rank * 31 + i * 3) % 256;
-    batch.targets.data<int32_t>()[i] = (rank * 31 + i * 7) % 256;
-  }
-  return batch;
-}
-
 /// Hands all collectives on, and forgets the Event of every gather: what waits for it waits for nothing.
-class Forgetful final : public Communicator {
+class Forgetful final : public test::ForwardingCommunicator {
  public:
-  explicit Forgetful(Communicator& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::string_view backend() const override { return inner_.backend(); }
+  using ForwardingCommunicator::ForwardingCommunicator;
   Event submit(Collective collective) override {
     const bool forgets = collective.kind == Collective::all_gather;
-    const Event event = inner_.submit(std::move(collective));
+    const Event event = inner().submit(std::move(collective));
     return forgets ? Event() : event;
   }
-  void follow(const Event& event) override { inner_.follow(event); }
-  std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
-  Traffic traffic() override { return inner_.traffic(); }
-  void record(std::shared_ptr<Timeline> timeline) override { inner_.record(std::move(timeline)); }
-  Timeline* timeline() const override { return inner_.timeline(); }
-  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
-
- private:
-  Communicator& inner_;
 };
 
 /// Looks at a logit from the host before it makes losses of all.
@@ -72,17 +49,14 @@ struct Mistake {
 
 /// The loss of a batch at stage 3.
 double loss_on(int ranks, bool guarded, const Mistake& mistake = {}) {
+  test::TrainingCase each = test::learning(test::tiny_llama(), test::sharded(ranks, 3));
+  if (mistake.reads_logits) each.prepare = [](Decoder& decoder) { decoder.set_objective(std::make_shared<Curious>()); };
   double loss = 0;
   run_ranks(test::contexts_of(ranks, guarded, mistake.kernels), [&](Communicator& group, const Context& context) {
     Forgetful forgetful(group);
-    Communicator& mesh = mistake.forgets_gathers ? static_cast<Communicator&>(forgetful) : group;
-    Decoder decoder(test::tiny_llama());
-    if (mistake.reads_logits) decoder.set_objective(std::make_shared<Curious>());
-    ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(3)});
-    model.load(InitialState(3));
-    const Batch batch = batch_of(context, group.rank());
-    const double mine = Engine(model).evaluate(std::span(&batch, 1), kLength * ranks);
-    if (group.rank() == 0) loss = mine;
+    test::TrainingRank rank(mistake.forgets_gathers ? static_cast<Communicator&>(forgetful) : group, context, each);
+    const double mine = rank.evaluate(0);
+    if (rank.is_first()) loss = mine;
   });
   return loss;
 }

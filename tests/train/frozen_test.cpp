@@ -30,14 +30,9 @@ const Freezing kBottom{{"embed", "layers\\.0\\."}, {}};
 const Freezing kTop{{"lm_head", "layers\\.2\\.", "model\\.norm"}, {}};
 
 TrainingCase frozen(const Freezing& freezing, bool tied = false) {
-  TrainingCase each{.model = small_model("grouped_heads", 3),
-                    .settings = {.optimizer = {.weight_decay = 0.1}},
-                    .steps = {0, 3},
-                    .rows = {.of_step = 6, .length = 8, .learnable = true},
-                    .accumulation = 1,
-                    .lr = 5e-3,
-                    .clipping = 1,
-                    .freezing = freezing};
+  TrainingCase each = test::learning(small_model("grouped_heads", 3));
+  each.steps.end = 3, each.rows.of_step = 6, each.lr = 5e-3;
+  each.freezing = freezing;
   each.model.tie_word_embeddings = tied;
   return each;
 }
@@ -53,10 +48,6 @@ std::vector<TrainingCase> frozen_cases() {
     all.back().model = small_model("latent");
   }
   return all;
-}
-
-std::string str(const TrainingCase& each) {
-  return fmt::format("freeze {} of {}", each.freezing.freeze.empty() ? "nothing" : each.freezing.freeze[0], each.str());
 }
 
 /// The parameters of the case that are trained.
@@ -81,18 +72,12 @@ TEST(Frozen, stages_homes_and_replicas_of_one_rank_agree_bit_for_bit) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       TrainingCase each = of.in(dtype);
       each.mesh = sharded(dtype == DType::f32 ? 3 : 2, 0);
-      const TrainingResult first = each.run();
-      for (const int stage : {1, 2, 3}) {
-        each.mesh.stage = stage;
-        each.settings.overlap = stage != 2;
-        SCOPED_TRACE(str(each));
-        expect_same_bits(each.run(), first);
-      }
+      const TrainingResult first = test::same_at_every_stage(each);
       if (dtype == DType::f32) continue;
+      each.mesh.stage = 3;
       // Some frozen segments stay in memory.
       TrainingCase in_files = each, replicas = each;
       in_files.settings.offload_param = {.tier = {Pool::file, folder.path().string()}, .in_memory = 3000};
-      SCOPED_TRACE(str(in_files));
       expect_same_bits(in_files.run(), first);
       replicas.mesh.sizes = {.replicate = 2};
       expect_same_bits(replicas.run(), first);
@@ -104,14 +89,13 @@ TEST(Frozen, replicas_of_two_ranks_follow_two_ranks) {
     each.mesh = sharded(2, 0);
     const TrainingResult two = each.run();
     each.mesh = {.sizes = {.replicate = 3, .shard = 2}, .stage = 3};
-    SCOPED_TRACE(str(each));
     expect_losses_within(each.run(), two, 1e-4);
   }
 }
 
 TEST(Frozen, what_is_frozen_stays_and_all_else_moves) {
   for (const TrainingCase& each : frozen_cases()) {
-    SCOPED_TRACE(str(each));
+    SCOPED_TRACE(each.str());
     const test::WholeTensors before = start_of(each), after = each.run().weights;
     const std::set<std::string> moves = trained(each);
     for (const auto& [name, values] : after) EXPECT_EQ(values != before.at(name), moves.contains(name)) << name;
@@ -133,7 +117,7 @@ TEST(Frozen, the_gradients_of_the_rest_are_the_same_bits_as_when_all_is_trained)
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       each.recompute = recompute;
       each.recompute.checkpoints = recompute == Recompute::full ? 2 : 0;
-      SCOPED_TRACE(str(each));
+      SCOPED_TRACE(each.str());
       TrainingCase whole = each;
       whole.freezing = {};
       test::WholeTensors some = each.gradients(), all = whole.gradients();
@@ -153,7 +137,6 @@ TEST(Frozen, recompute_accumulation_and_buckets_change_no_bit) {
         other.recompute = recompute;
         other.recompute.contiguous = recompute == Recompute::full;
         other.settings.reduce_bucket = other.settings.gather_bucket = recompute == Recompute::full ? 4000 : 1'000'000;
-        SCOPED_TRACE(str(other));
         expect_same_bits(other.run(), plain);
       }
     }
@@ -196,7 +179,7 @@ TEST(FrozenCosts, of_memory_are_what_the_formulas_say_to_the_byte) {
       for (const auto& [ranks, stage] : {std::pair(1, 0), {2, 1}, {3, 0}, {3, 1}, {3, 2}, {3, 3}}) {
         TrainingCase each = of.in(dtype);
         each.mesh = sharded(ranks, stage);
-        SCOPED_TRACE(str(each));
+        SCOPED_TRACE(each.str());
         each.on_ranks([&, &ranks = ranks, &stage = stage](TrainingRank& rank) {
           rank.step(0);
           rank.model.settle();
@@ -222,7 +205,7 @@ TEST(FrozenCosts, of_traffic_are_what_the_formulas_say_to_the_element) {
     for (const int ranks : {1, 3})
       for (const int stage : {0, 1, 2, 3}) {
         each.mesh = sharded(ranks, stage), each.settings.overlap = stage % 2 == 1;
-        SCOPED_TRACE(str(each));
+        SCOPED_TRACE(each.str());
         each.on_ranks([&](TrainingRank& rank) {
           rank.step(0);
           const Traffic before = rank.world.traffic();
@@ -250,12 +233,10 @@ TEST(FrozenCosts, of_traffic_are_what_the_formulas_say_to_the_element) {
 /// Below the lowest trained Unit nothing is kept for the backward pass.
 TEST(FrozenCosts, activations_of_what_is_not_walked_back_are_not_kept) {
   const auto peak = [](const Freezing& freezing) {
-    int64_t bytes = 0;
-    frozen(freezing).on_ranks([&](TrainingRank& rank) {
+    return frozen(freezing).on_rank(0, [](TrainingRank& rank) {
       rank.step(0);
-      bytes = rank.context.memory->ledger().peak(Category::activations);
+      return rank.context.memory->ledger().peak(Category::activations);
     });
-    return bytes;
   };
   EXPECT_LT(peak(kHeadOnly), peak({}) / 3);
   EXPECT_LT(peak(kBottom), peak({}));
@@ -271,7 +252,6 @@ TEST(FrozenCheckpoint, resumes_bit_for_bit_at_any_stage_and_number_of_ranks) {
     for (const int stage : {0, 3}) {
       other.mesh.stage = stage;
       if (stage == 3) other.settings.offload_param = {.tier = {Pool::file, drive.path().string()}};
-      SCOPED_TRACE(str(other));
       expect_same_bits(test::resumed_at(2, whole, other), expected, 2);
     }
     TrainingCase three = whole;

@@ -3,6 +3,7 @@
 
 #include "support/gguf_reader.h"
 #include "support/golden.h"
+#include "support/saved_model.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -310,13 +311,7 @@ std::filesystem::path model_with(const TempFolder& folder, const std::string& to
   config["vocab_size"] = vocab_size;
   folder.write("m/config.json", config.dump());
   folder.write("m/tokenizer.json", tokenizer);
-  const auto memory = Memory::create();
-  const Decoder decoder(ModelConfig::from_folder(folder / "m"));
-  HfFolderWriter writer(folder / "m", weight_specs(decoder, [](const Parameter&) { return DType::f32; }));
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters())
-      writer.write(parameter.name, Tensor::zeros(*memory, parameter.shape, DType::f32, Category::parameters));
-  writer.finish();
+  test::write_weights(folder / "m", ModelConfig::from_folder(folder / "m"));
   return folder / "m";
 }
 

@@ -116,17 +116,12 @@ TEST_P(Golden, logits_of_a_batch_with_a_cache_equal_those_without) {
   });
 }
 
-std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLayouts,
                          ::testing::Values("open/llama_gqa", "open/gpt2", "open/gpt2_untied",
                                            "loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"),
-                         test_name);
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
+                         test::name_of_folder<const char*>);
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(test::kGoldenFamilies),
+                         test::name_of_folder<const char*>);
 
 /// Options of a family that none of its other folders has.
 class GoldenVariant : public ::testing::TestWithParam<const char*> {};
@@ -136,7 +131,8 @@ TEST_P(GoldenVariant, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
     GoldenCase{.folder = golden_folder(GetParam()), .mesh = mesh}.expect_golden();
 }
 
-INSTANTIATE_TEST_SUITE_P(Options, GoldenVariant, ::testing::ValuesIn(test::kGoldenVariants), test_name);
+INSTANTIATE_TEST_SUITE_P(Options, GoldenVariant, ::testing::ValuesIn(test::kGoldenVariants),
+                         test::name_of_folder<const char*>);
 
 TEST(GoldenVariants, a_sequence_is_continued_while_its_rotations_do_not_depend_on_its_length) {
   GoldenCase{.folder = golden_folder("open/llama_dynamic")}.on_ranks([](TrainingRank& rank, const ProbeInput&) {

@@ -54,11 +54,7 @@ TEST_P(HfWeightsRead, at_stage_3_the_ranks_read_the_file_once_and_hold_their_par
 INSTANTIATE_TEST_SUITE_P(Families, HfWeightsRead,
                          ::testing::Values("open/llama_gqa", "open/gpt2_untied", "open/mixtral", "open/gpt_oss",
                                            "loader/llama_gqa_bf16_sharded"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '/', '_');
-                           return name;
-                         });
+                         test::name_of_folder<const char*>);
 
 /// Where parameters are whole on every rank, each reads them; the states of an optimizer that is sharded are read once.
 TEST(HfWeightsRead, at_stages_1_and_2_the_masters_are_read_once_and_exchanged) {

@@ -16,14 +16,12 @@ using test::TrainingResult;
 
 /// Steps of plain gradient descent, each of two micro-batches.
 TrainingCase descending(const ModelConfig& model) {
-  return {.model = model,
-          .settings = {.optimizer = {.method = SgdOptions{}}},
-          .steps = {0, 3},
-          .rows = {.of_step = 4, .length = 12, .learnable = true},
-          .accumulation = 2,
-          .lr = 0.1,
-          .clipping = 0,
-          .schedule = "F0 B0 F1 B1 reduce update"};
+  TrainingCase each = test::learning(model);
+  each.settings.optimizer = {.method = SgdOptions{}};
+  each.steps.end = 3, each.rows.length = 12, each.accumulation = 2;
+  each.lr = 0.1, each.clipping = 0;
+  each.schedule = "F0 B0 F1 B1 reduce update";
+  return each;
 }
 
 /// With the loss of its routers, which each micro-batch has a log for.
@@ -72,7 +70,6 @@ void expect_all_orders(const TrainingCase& each) {
   // Each micro-batch is reduced alone: then sums over two of them do not depend on their order.
   const bool reduces_each = each.mesh.ranks() > 1 && each.mesh.stage >= 2;
   for (const auto& [text, same_order] : kOrders) {
-    SCOPED_TRACE(fmt::format("{}: {}", each.str(), text));
     TrainingCase other = each;
     other.schedule = text;
     const TrainingResult result = other.run();

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "support/gguf_reader.h"
+#include "support/saved_model.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -32,14 +33,12 @@ const std::string kQuery = "model.layers.0.self_attn.q_proj.weight";
 
 TEST(LargeTensors, a_parameter_of_several_blocks_is_read_back_from_any_place) {
   const TempFolder folder;
-  fs::path path;
-  run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(wide_llama());
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(1), .optimizer = {.method = SgdOptions{}}});
-    model.load(InitialState(4));
-    const fs::path saved = save_checkpoint(model, {.step = 1, .world_size = 2, .zero_stage = 1}, folder.path());
-    if (ranks.rank() == 0) path = saved;
-  });
+  const fs::path path =
+      test::SavedModel{.model = wide_llama(),
+                       .ranks = 2,
+                       .settings = {.policy = Policy::stage(1), .optimizer = {.method = SgdOptions{}}},
+                       .seed = 4}
+          .save(folder.path());
   const Context context = Context::cpu();
   const Decoder decoder(wide_llama());
   const Checkpoint checkpoint(path, decoder);
@@ -60,17 +59,8 @@ float value_at(int64_t i) { return static_cast<float>(i % 100003) * 1e-4f - 3; }
 
 /// A folder whose weights are value_at() of their place in the parameter.
 fs::path write_model(const TempFolder& folder) {
-  const Context context = Context::cpu();
-  const Decoder decoder(wide_llama());
-  HfFolderWriter writer(folder / "model", weight_specs(decoder, [](const Parameter&) { return DType::f32; }));
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Tensor values = context.empty(parameter.shape, DType::f32);
-      for (int64_t i = 0; i < values.numel(); ++i) values.data<float>()[i] = value_at(i);
-      writer.write(parameter.name, values);
-    }
-  writer.finish();
-  export_beside_weights(decoder.config(), DType::f32, {"bytes"}, folder / "model");
+  test::write_weights(folder / "model", wide_llama(), value_at);
+  export_beside_weights(wide_llama(), DType::f32, {"bytes"}, folder / "model");
   return folder / "model";
 }
 

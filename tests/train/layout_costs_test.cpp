@@ -12,11 +12,9 @@ using test::TrainingCase;
 using test::TrainingRank;
 
 TrainingCase on(int ranks, int stage) {
-  return {.model = test::small_model("grouped_heads", 3),
-          .mesh = sharded(ranks, stage),
-          .rows = {.of_step = 8, .length = 16, .learnable = true},
-          .accumulation = 1,
-          .clipping = 1};
+  TrainingCase each = test::learning(test::small_model("grouped_heads", 3), sharded(ranks, stage));
+  each.rows.of_step = 8, each.rows.length = 16;
+  return each;
 }
 
 /// Psi padded to equal shards, Unit by Unit: what the partition really lays out.
@@ -63,17 +61,15 @@ TEST(Memory, the_peak_of_a_device_falls_by_the_states_that_the_host_holds) {
     TrainingCase each = on(ranks, 1).in(DType::bf16);
     each.guarded = true;
     const auto peaks = [&] {
-      std::array<int64_t, 3> found{};  // of the device; of the optimizer there, and on the host
-      each.on_ranks([&](TrainingRank& rank) {
+      return each.on_rank(0, [](TrainingRank& rank) {
         MemoryLedger& ledger = rank.context.memory->ledger();
         rank.context.stream->synchronize();  // what was loaded has left the host
         ledger.reset_peaks();
         rank.step(0), rank.step(1);
         rank.model.settle();
-        if (rank.is_first())
-          found = {ledger.peak_total(), ledger.peak(Category::optimizer), ledger.peak(Category::optimizer, Pool::host)};
+        return std::array{ledger.peak_total(), ledger.peak(Category::optimizer),  // of the device,
+                          ledger.peak(Category::optimizer, Pool::host)};          // and on the host
       });
-      return found;
     };
     const auto [all, states, none] = peaks();
     each.settings.offload_optimizer = {.tier = {Pool::host}, .sub_group = 100'000};
@@ -122,12 +118,7 @@ TEST(Traffic, buckets_send_the_same_in_fewer_collectives) {
     const auto step_of = [&](int64_t bucket) {
       TrainingCase each = on(2, stage);
       each.settings.reduce_bucket = each.settings.gather_bucket = bucket;
-      Traffic traffic;
-      each.on_ranks([&](TrainingRank& rank) {
-        const Traffic sent = sent_in(rank, 0);
-        if (rank.is_first()) traffic = sent;
-      });
-      return traffic;
+      return each.on_rank(0, [](TrainingRank& rank) { return sent_in(rank, 0); });
     };
     const Traffic alone = step_of(0), all = step_of(1'000'000);
     EXPECT_EQ(all.total_elements(), alone.total_elements());

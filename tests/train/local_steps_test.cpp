@@ -83,15 +83,6 @@ std::vector<LocalCourse> run_local(const LocalRun& run, Interval steps) {
   return courses;
 }
 
-double farthest(const WholeTensors& a, const WholeTensors& b) {
-  double most = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (const auto& [name, values] : a)
-    for (size_t i = 0; i < values.size(); ++i)
-      most = std::max(most, std::abs(static_cast<double>(values[i]) - static_cast<double>(b.at(name)[i])));
-  return most;
-}
-
 /// The weights that synchronous training of all workers has.
 WholeTensors synchronous(const LocalRun& run, int64_t steps) {
   return TrainingCase{.mesh = {.sizes = run.sizes, .stage = run.stage},
@@ -110,7 +101,7 @@ TEST(LocalSteps, one_step_of_sgd_between_meetings_is_synchronous_sgd) {
     for (const int stage : {0, 1, 3}) {
       LocalRun run{.sizes = sizes, .stage = stage, .options = {.sync_every = 1, .lr = 1, .momentum = 0}, .lr = 0.1};
       run.sharding.optimizer = {.method = SgdOptions{}};
-      EXPECT_LT(farthest(run_local(run, {0, 6})[0].weights, synchronous(run, 6)), 3e-6)
+      EXPECT_LT(test::largest_difference(run_local(run, {0, 6})[0].weights, synchronous(run, 6)), 3e-6)
           << sizes.shard << " ranks in a worker, stage " << stage;
     }
 }
@@ -136,7 +127,7 @@ TEST(LocalSteps, a_meeting_is_a_step_of_nesterov_on_the_mean_of_the_changes) {
       most = std::max(most, std::abs(of(met_twice, 0) - (next - 0.7 * (change + 0.9 * momentum))));
     }
   EXPECT_LT(most, 1e-6);
-  EXPECT_GT(farthest(met[0].weights, begin[0].weights), 1e-3);
+  EXPECT_GT(test::largest_difference(met[0].weights, begin[0].weights), 1e-3);
 }
 
 TEST(LocalSteps, workers_have_the_same_bits_where_they_met_and_others_in_between) {
@@ -168,7 +159,7 @@ TEST(LocalSteps, every_axis_inside_a_worker_follows_one_rank_per_worker) {
   for (const GridSizes sizes :
        {GridSizes{.replicate = 2, .tensor = 2, .expert_tensor = 2}, GridSizes{.replicate = 2, .context = 2}}) {
     run.sizes = sizes, run.stage = 1;
-    EXPECT_LT(farthest(run_local(run, {0, 4})[1].weights, alone[1].weights), 1e-5);
+    EXPECT_LT(test::largest_difference(run_local(run, {0, 4})[1].weights, alone[1].weights), 1e-5);
   }
 }
 

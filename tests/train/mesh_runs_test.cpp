@@ -3,6 +3,7 @@
 #include <set>
 
 #include "support/golden_case.h"
+#include "support/loaded_states.h"
 #include "support/sweep.h"
 #include "support/temp_folder.h"
 #include "support/training_case.h"
@@ -55,15 +56,7 @@ TEST_P(MeshRuns, steps_are_those_of_one_rank_on_every_mesh) {
     const std::vector<MeshLayout> of_eight = test::every_mesh(8, experts_);
     if (large_) layouts.insert(layouts.end(), of_eight.begin(), of_eight.end());
   }
-  std::map<int, TrainingResult> alone;  // by the layers of the model
-  for (const MeshLayout& layout : layouts) {
-    SCOPED_TRACE(layout.str());
-    const TrainingCase each = on(layout, steps);
-    TrainingCase one = each;
-    one.mesh = {};
-    if (!alone.contains(layout.layers())) alone[layout.layers()] = one.run();
-    expect_close(each.run(), alone.at(layout.layers()));
-  }
+  test::expect_like_one_rank(layouts, [&](const MeshLayout& layout) { return on(layout, steps); });
 }
 
 /// A chain of meshes, each of which continues what the one before it has saved.
@@ -109,11 +102,7 @@ TEST_P(MeshRuns, muon_sees_whole_matrices) {
   TrainingCase each = on({});
   each.settings.optimizer.method = MuonOptions{.others = {.eps = 1e-4}};  // see TrainingCase
   const TrainingResult alone = each.run();
-  for (const MeshLayout& layout : some_) {
-    each.mesh = layout;
-    SCOPED_TRACE(each.str());
-    expect_close(each.run(), alone);
-  }
+  expect_close_on(some_, each, alone);
 }
 
 /// In bf16, and with factors of 8 bits, the losses are not those of one rank to the last digit, but the model learns
@@ -133,7 +122,6 @@ TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::gather},
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::heads}}) {
       each.mesh = layout;
-      SCOPED_TRACE(each.str());
       expect_losses_within(each.run(), alone, 2e-2);
     }
   }
@@ -141,13 +129,10 @@ TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
 
 TEST_P(MeshRuns, evaluations_and_logits_with_a_cache_are_those_of_one_rank) {
   const auto evaluated = [&](const MeshLayout& layout) {
-    std::pair<double, std::vector<float>> all;
-    on(layout).on_ranks([&](TrainingRank& rank) {
+    return on(layout).on_rank(-1, [](TrainingRank& rank) {
       const double loss = rank.evaluate(0);
-      std::vector<float> logits = rank.cached_logits();
-      if (rank.world.rank() == rank.world.size() - 1) all = {loss, std::move(logits)};
+      return std::pair(loss, rank.cached_logits());
     });
-    return all;
   };
   const auto [loss, logits] = evaluated({});
   ASSERT_EQ(logits.size(), static_cast<size_t>(test::kSmallVocabulary));
@@ -179,7 +164,7 @@ TEST_P(MeshRuns, recomputation_and_overlap_change_no_bit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MeshRuns, ::testing::Values("qk_norms", "shared_experts", "biases", "latent"),
-                         [](const auto& info) { return std::string(info.param); });
+                         test::name_of_structure);
 
 class MeshExports : public ::testing::TestWithParam<const char*> {};
 
@@ -196,15 +181,7 @@ TEST_P(MeshExports, an_exported_folder_is_whole) {
         [&](TrainingRank& rank) { export_hf_folder(rank.model, rank.decoder.config(), {}, out.path(), 1 << 30); });
     const Decoder decoder(ModelConfig::from_folder(out.path()));
     const HfWeights before(each.folder, decoder), after(out.path(), decoder);
-    const Context context = Context::cpu();
-    for (const auto& unit : decoder.units())
-      for (const Parameter& parameter : unit->parameters()) {
-        const Interval all{0, parameter.shape.numel()};
-        const Tensor a = context.empty(parameter.shape, DType::f32), b = context.empty(parameter.shape, DType::f32);
-        before.fill(StateKind::master, parameter, std::span(&all, 1), a);
-        after.fill(StateKind::master, parameter, std::span(&all, 1), b);
-        EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>()) << parameter.name;
-      }
+    test::expect_same_bits(test::values_of(after, decoder), test::values_of(before, decoder));
   }
 }
 

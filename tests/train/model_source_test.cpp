@@ -3,7 +3,10 @@
 
 #include <fstream>
 
+#include "support/environment.h"
 #include "support/golden.h"
+#include "support/loaded_states.h"
+#include "support/saved_model.h"
 #include "support/size.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -23,30 +26,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// A checkpoint of tiny weights from this seed in folder/checkpoint-STEP.
-void write_checkpoint(const fs::path& folder, int64_t step, uint64_t seed, DType dtype = DType::bf16) {
-  const auto self = make_self_communicator();
-  const Context context = Context::cpu();
-  Decoder decoder(test::tiny_llama());
-  ShardedModel model(context, *self, decoder, {.dtype = dtype});
-  model.load(InitialState(seed));
-  save_checkpoint(model, {.step = step}, folder,
-                  [&](const fs::path& path) { export_beside_weights(decoder.config(), dtype, {"bytes"}, path); });
+void write_checkpoint(const fs::path& folder, int64_t step, uint64_t seed) {
+  test::SavedModel{.settings = {.dtype = DType::bf16}, .info = {.step = step}, .seed = seed, .tokenizer = "bytes"}.save(
+      folder);
 }
 
-std::vector<float> first_weights(const ModelSource& source) {
-  const Context context = Context::reference();
-  const Parameter& parameter = source.model().units()[0]->parameters()[0];
-  const Tensor values = context.empty({8}, DType::f32);
-  source.weights().fill(StateKind::master, parameter, {3, 11}, values);
-  return values.to_vector<float>();
-}
+test::WholeTensors weights_of(const ModelSource& source) { return test::values_of(source.weights(), source.model()); }
 
-std::vector<float> initial_weights(uint64_t seed) {
-  const Context context = Context::reference();
-  const Decoder decoder(test::tiny_llama());
-  const Tensor values = context.empty({8}, DType::f32);
-  InitialState(seed).fill(StateKind::master, decoder.units()[0]->parameters()[0], {3, 11}, values);
-  return values.to_vector<float>();
+test::WholeTensors initial_weights(uint64_t seed) {
+  return test::values_of(InitialState(seed), Decoder(test::tiny_llama()));
 }
 
 TEST(ModelSource, a_hugging_face_folder_has_its_config_and_weights_as_they_are_stored) {
@@ -57,11 +45,9 @@ TEST(ModelSource, a_hugging_face_folder_has_its_config_and_weights_as_they_are_s
   EXPECT_EQ(source.config(), ModelConfig::from_folder(folder));
   EXPECT_EQ(source.dtype_of(source.model().units()[1]->parameters()[0]), DType::bf16);
   EXPECT_THAT(source.unused(), IsEmpty());
-  const Parameter& parameter = source.model().units()[1]->parameters()[1];
-  const Context context = Context::reference();
-  const Tensor values = context.empty({parameter.shape.numel()}, DType::f32);
-  source.weights().fill(StateKind::master, parameter, {0, values.numel()}, values);
-  EXPECT_EQ(values.to_vector<float>(), WeightFiles(folder).load(parameter.name, *context.memory).to_vector<float>());
+  const auto memory = Memory::create();
+  for (const auto& [name, values] : weights_of(source))
+    EXPECT_EQ(values, WeightFiles(folder).load(name, *memory).to_vector<float>()) << name;
 }
 
 TEST(ModelSource, a_checkpoint_holds_masters_and_its_own_config) {
@@ -71,7 +57,9 @@ TEST(ModelSource, a_checkpoint_holds_masters_and_its_own_config) {
   EXPECT_TRUE(source.is_checkpoint());
   EXPECT_EQ(source.config().hidden_size, 16);
   EXPECT_EQ(source.dtype_of(source.model().units()[0]->parameters()[0]), DType::f32);
-  EXPECT_EQ(first_weights(source), initial_weights(7));
+  EXPECT_EQ(weights_of(source), initial_weights(7));
+  for (const auto& [name, moments] : test::values_of(source.weights(), source.model(), StateKind::exp_avg_sq))
+    EXPECT_THAT(moments, ::testing::Each(0.0f)) << name << ": nothing of the optimizer";
 }
 
 TEST(ModelSource, the_output_folder_of_a_run_is_its_last_whole_checkpoint_until_weights_are_exported) {
@@ -82,7 +70,7 @@ TEST(ModelSource, the_output_folder_of_a_run_is_its_last_whole_checkpoint_until_
   fs::remove(folder / "checkpoint-11/manifest.json");  // as if it had died there
   const ModelSource running(folder.path());
   EXPECT_EQ(running.folder(), folder / "checkpoint-10") << "by number, not by name";
-  EXPECT_EQ(first_weights(running), initial_weights(8));
+  EXPECT_EQ(weights_of(running), initial_weights(8));
   {
     const auto self = make_self_communicator();
     const Context context = Context::cpu();
@@ -94,7 +82,7 @@ TEST(ModelSource, the_output_folder_of_a_run_is_its_last_whole_checkpoint_until_
   const ModelSource ended(folder.path());
   EXPECT_EQ(ended.folder(), folder.path());
   EXPECT_FALSE(ended.is_checkpoint());
-  EXPECT_EQ(first_weights(ended), initial_weights(12));
+  EXPECT_EQ(weights_of(ended), initial_weights(12));
 }
 
 TEST(ModelSource, tensors_that_the_model_has_no_use_for_are_named) {
@@ -111,11 +99,90 @@ TEST(ModelSource, tensors_that_the_model_has_no_use_for_are_named) {
 TEST(ModelSource, any_other_path_is_refused_by_what_it_is) {
   const TempFolder folder;
   const auto refusal = [](const fs::path& path) { return message_of<Error>([&] { ModelSource{path}; }); };
-  EXPECT_THAT(refusal(folder / "none"), HasSubstr("found nothing"));
-  EXPECT_THAT(refusal(folder.write("file", "x")), HasSubstr("found a file"));
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("config.json"));
+  folder.write("file", "x");
+  fs::create_directory(folder / "empty");
+  for (const auto& [name, found] : {std::pair("none", "found nothing"), std::pair("file", "found a file"),
+                                    std::pair("empty", "found a folder without config.json and checkpoints")})
+    EXPECT_THAT(refusal(folder / name),
+                testing::AllOf(HasSubstr("expected a Hugging Face folder, a checkpoint or the output folder of a run"),
+                               HasSubstr(found)));
   folder.write("model/config.json", test::tiny_llama_json().dump());
   EXPECT_THAT(refusal(folder / "model"), HasSubstr("model.safetensors"));
+}
+
+/// Saves the weights of a golden model as FOLDER/checkpoint-STEP.
+fs::path save(const fs::path& folder, int64_t step) {
+  const std::string golden = golden_folder("open/llama");
+  return test::SavedModel{
+      .model = ModelConfig::from_folder(golden), .info = {.step = step}, .weights = golden, .tokenizer = "bytes"}
+      .save(folder);
+}
+
+TEST(ModelSource, a_folder_of_weights_a_checkpoint_and_the_output_of_a_run_are_models) {
+  TempFolder folder;
+  const fs::path golden = golden_folder("open/llama");
+  EXPECT_EQ(ModelSource(golden).folder(), golden);
+  EXPECT_FALSE(ModelSource(golden).is_checkpoint());
+
+  const fs::path checkpoint = save(folder / "out", 9);
+  const fs::path last = save(folder / "out", 10);
+  EXPECT_EQ(ModelSource(checkpoint).folder(), checkpoint);
+  EXPECT_TRUE(ModelSource(checkpoint).is_checkpoint());
+  EXPECT_EQ(ModelSource(checkpoint).dtype(), DType::f32);
+  EXPECT_EQ(ModelSource(folder / "out").folder(), last) << "the last checkpoint of a run that exported nothing";
+
+  fs::copy(golden, folder / "out");
+  EXPECT_EQ(ModelSource(folder / "out").folder(), folder / "out") << "exported weights come before checkpoints";
+}
+
+TEST(ModelSource, ranks_take_the_folder_that_the_first_one_finds) {
+  const TempFolder folder;
+  const fs::path last = save(folder / "out", 9);
+  run_ranks(3, [&](Communicator& ranks, const Context& context) {
+    // As if the run had removed this checkpoint, or saved another, before the other ranks looked.
+    const fs::path seen = ranks.rank() == 0 ? folder / "out" : folder / "nothing";
+    EXPECT_EQ(find_model(seen, ranks, context).folder, last);
+    RunPlan plan;
+    plan.model_dir = plan.data.tokenizer = seen.string();
+    const RunPlan same = with_model_folder(plan, ranks, context);
+    EXPECT_EQ(same.model_dir, last.string());
+    EXPECT_EQ(same.data.tokenizer, last.string());
+  });
+}
+
+TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_it) {
+  const TempFolder folder;
+  const test::Environment cache{{"HF_HUB_CACHE", folder.path().string()}};
+  const std::string message = message_of<IoError>([] { find_model("Org/Tiny"); });
+  EXPECT_THAT(message, HasSubstr("found nothing; the hub's cache " + folder.path().string()));
+  EXPECT_THAT(message, HasSubstr("\"hf download Org/Tiny\" gets it"));
+  folder.write("models--Org--Tiny/refs/main", "abc");
+  fs::create_directory(folder / "models--Org--Tiny/snapshots");
+  fs::copy(golden_folder("open/llama"), folder / "models--Org--Tiny/snapshots/abc");
+  EXPECT_EQ(find_model("Org/Tiny").folder, folder / "models--Org--Tiny/snapshots/abc");
+  RunPlan plan;
+  plan.model_dir = plan.data.tokenizer = "Org/Tiny";
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, (folder / "models--Org--Tiny/snapshots/abc").string());
+}
+
+TEST(ModelSource, an_adapter_is_refused_with_the_way_to_a_model) {
+  const TempFolder folder;
+  folder.write("adapter_config.json", "{}");
+  folder.write("adapter_model.safetensors", "x");
+  EXPECT_THAT(message_of<ConfigError>([&] { find_model(folder.path()); }),
+              HasSubstr("holds a LoRA adapter (adapter_config.json), which is not applied: merge it"));
+}
+
+TEST(ModelSource, a_plan_takes_the_tokenizer_from_where_its_model_is) {
+  TempFolder folder;
+  const std::string last = save(folder / "out", 3).string(), out = (folder / "out").string();
+  RunPlan plan;
+  plan.model_dir = plan.data.tokenizer = out;
+  EXPECT_EQ(with_model_folder(plan).model_dir, last);
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, last);
+  plan.data.tokenizer = "bytes";
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, "bytes");
+  EXPECT_EQ(with_model_folder(RunPlan{}).model_dir, "") << "a model that is written inline has no folder";
 }
 
 }  // namespace

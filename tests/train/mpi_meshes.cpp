@@ -19,7 +19,6 @@ void compare_all(const char* model, bool experts) {
     layouts.push_back({.sizes = {.shard = 2, .pipeline = 2, .expert = experts ? 2 : 1}, .stage = stage});
   for (const test::MeshLayout& layout : layouts) {
     const test::TrainingCase each{.model = test::small_model(model, layout.layers()), .mesh = layout, .steps = {0, 3}};
-    SCOPED_TRACE(each.str());
     const test::TrainingResult processes = each.run_in(*the_world, Context::cpu());
     if (the_world->rank() != 0) continue;
     EXPECT_EQ(processes.losses.size(), 3u);

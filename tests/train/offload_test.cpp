@@ -48,7 +48,6 @@ TEST_F(OffloadRuns, states_and_parameters_in_files_give_the_same_bits_on_meshes)
         MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}, MeshLayout{.sizes = {.pipeline = 2}, .stage = 3},
         MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3},
         MeshLayout{.sizes = {.shard = 4, .host_ranks = 2}, .stage = 3}}) {
-    SCOPED_TRACE(layout.str());
     const TrainingResult expected = on(layout).run();
     expect_same_bits(states_in_files(on(layout)).run(), expected);
     if (layout.stage < 3) continue;
@@ -73,7 +72,6 @@ TEST_F(OffloadRuns, gradients_in_files_give_the_same_bits_on_meshes) {
                                                     : "grouped_heads";
       TrainingCase each = on(layout, 2, model).in(dtype);
       if (i++ % 3 == 0) each.recompute.mode = Recompute::full;
-      SCOPED_TRACE(each.str());
       expect_same_bits(with_gradients(each).run(), each.run());
     }
 }
@@ -126,7 +124,6 @@ TEST_F(OffloadRuns, inputs_of_recomputed_blocks_in_files_change_no_bit_on_any_me
         {sharded(2, 3), grouped, DType::bf16, false}}) {
     TrainingCase saving = on(layout, 2, "qk_norms").in(dtype);
     saving.recompute = recompute;
-    SCOPED_TRACE(saving.str());
     const TrainingResult expected = saving.run();
     saving.recompute.tier.pool = Pool::file, saving.recompute.tier.folder = folder_.path().string();
     saving.guarded = guarded;
@@ -142,7 +139,6 @@ TEST_F(OffloadRuns, tiles_have_the_bits_of_tiles_in_memory_and_the_gradients_of_
       for (const Recompute mode : {Recompute::none, Recompute::full}) {
         TrainingCase tiled = whole;
         tiled.recompute = mode, tiled.recompute.unit_tiles = 3;
-        SCOPED_TRACE(tiled.str());
         TrainingCase in_files = mode == Recompute::none ? with_gradients(tiled) : all_in_files(tiled);
         in_files.settings.offload_param.in_memory = 0;
         expect_same_bits(in_files.run(), tiled.run());
@@ -183,7 +179,6 @@ class GuardedOffload : public OffloadRuns {
   }
   static void expect_guarded(TrainingCase each, const TrainingResult& expected) {
     each.guarded = true;
-    SCOPED_TRACE(each.str());
     expect_same_bits(each.run(), expected);
   }
 };

@@ -5,34 +5,26 @@
 #include <map>
 #include <mutex>
 
+#include "support/forwarding_communicator.h"
 #include "support/schedules.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "nought/comm/thread.h"
-#include "nought/kernels/watch.h"
-#include "nought/models/decoder.h"
-#include "nought/train/engine.h"
 
 namespace nought::overlap_test {
 namespace {
 
-ModelConfig tiny(int64_t layers) {
-  return ModelConfig::from_json({{"model_type", "llama"},
-                                 {"vocab_size", 32},
-                                 {"hidden_size", 16},
-                                 {"intermediate_size", 24},
-                                 {"num_hidden_layers", layers},
-                                 {"num_attention_heads", 2},
-                                 {"max_position_embeddings", 16},
-                                 {"tie_word_embeddings", false}});
-}
+using test::TrainingCase;
+using test::TrainingRank;
 
 /// Units: the embedding, the blocks, the head.
 constexpr int64_t kLayers = 6, kUnits = kLayers + 2;
 
-Batch tiny_batch(const Context& context) {
-  return {context.zeros({1, 8}, DType::i32), context.zeros({1, 8}, DType::i32)};
+TrainingCase at_stage_3(bool overlap = true) {
+  TrainingCase each = test::learning(test::small_model("grouped_heads", kLayers), test::sharded(2, 3));
+  each.settings.overlap = overlap;
+  return each;
 }
 
 /// Collectives issued by the time a Unit's pass has its first result.
@@ -43,24 +35,21 @@ struct Issued {
 /// By what is at work, "block.0.mlp, backward", in the second step of stage 3.
 std::map<std::string, Issued> issued_at_first_results(bool overlap) {
   std::map<std::string, Issued> issued;
-  run_ranks(2, [&](Communicator& ranks, const Context& plain) {
-    ShardedModel* watched = nullptr;
-    Traffic before;
-    Context context = plain;
-    context.kernels = make_watching_kernels(plain.kernels, [&](std::string_view, std::string_view, const Tensor&) {
-      if (watched == nullptr || ranks.rank() != 0) return;
-      const Traffic now = ranks.traffic();
-      const auto since = [&](Collective::Kind each) { return now[each].calls - before[each].calls; };
-      issued.try_emplace(watched->at_work(), Issued{since(Collective::all_gather), since(Collective::reduce_scatter)});
-    });
-    Decoder decoder(tiny(kLayers));
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3), .overlap = overlap});
-    model.load(InitialState(1));
-    Engine engine(model);
-    const Batch batch = tiny_batch(context);
-    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
-    watched = &model, before = ranks.traffic();
-    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+  TrainingRank* watched = nullptr;
+  Traffic before;
+  TrainingCase each = at_stage_3(overlap);
+  each.watcher = [&](std::string_view, std::string_view, const Tensor&) {
+    if (watched == nullptr) return;
+    const Traffic now = watched->world.traffic();
+    const auto since = [&](Collective::Kind of) { return now[of].calls - before[of].calls; };
+    issued.try_emplace(watched->model.at_work(),
+                       Issued{since(Collective::all_gather), since(Collective::reduce_scatter)});
+  };
+  each.on_ranks([&](TrainingRank& rank) {
+    rank.step(0);
+    if (rank.is_first()) watched = &rank, before = rank.world.traffic();
+    rank.step(1);
+    if (rank.is_first()) watched = nullptr;
   });
   return issued;
 }
@@ -86,36 +75,31 @@ std::string pass_of(const std::string& at_work) {
   return at_work.substr(0, end) + at_work.substr(at_work.find(','));
 }
 
-/// The passes of a step at stage 3 in their order, each with the gathers issued by the time of its first result.
-std::vector<std::pair<std::string, int64_t>> passes_of_step(const MakeSchedule& schedule, int64_t micro_batches,
-                                                            const RecomputeOptions& recompute,
+/// The passes of a step of two micro-batches at stage 3 in their order, each with the gathers issued by the time of its
+/// first result.
+std::vector<std::pair<std::string, int64_t>> passes_of_step(const char* schedule, const RecomputeOptions& recompute,
                                                             std::vector<std::string>& told) {
   std::vector<std::pair<std::string, int64_t>> passes;
-  run_ranks(2, [&](Communicator& ranks, const Context& plain) {
-    ShardedModel* watched = nullptr;
-    int64_t before = 0;
-    Context context = plain;
-    context.kernels = make_watching_kernels(plain.kernels, [&](std::string_view, std::string_view, const Tensor&) {
-      if (watched == nullptr || ranks.rank() != 0) return;
-      const std::string pass = pass_of(watched->at_work());
-      if (passes.empty() || passes.back().first != pass)
-        passes.emplace_back(pass, ranks.traffic()[Collective::all_gather].calls - before);
-    });
-    Decoder decoder(tiny(kLayers), recompute);
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3)});
-    model.load(InitialState(1));
-    Engine engine(model);
-    engine.set_schedule(schedule);
-    const std::vector<Batch> batches(static_cast<size_t>(micro_batches), tiny_batch(context));
-    watched = &model, before = ranks.traffic()[Collective::all_gather].calls;
-    engine.step(batches, 16.0 * static_cast<double>(micro_batches), 1e-3, 1);
+  TrainingRank* watched = nullptr;
+  int64_t before = 0;
+  TrainingCase each = at_stage_3();
+  each.recompute = recompute, each.accumulation = 2, each.schedule = schedule;
+  const auto gathers = [](TrainingRank& rank) { return rank.world.traffic()[Collective::all_gather].calls; };
+  each.watcher = [&](std::string_view, std::string_view, const Tensor&) {
+    if (watched == nullptr) return;
+    const std::string pass = pass_of(watched->model.at_work());
+    if (passes.empty() || passes.back().first != pass) passes.emplace_back(pass, gathers(*watched) - before);
+  };
+  each.on_ranks([&](TrainingRank& rank) {
+    if (rank.is_first()) watched = &rank, before = gathers(rank);
+    rank.step(0);
+    if (!rank.is_first()) return;
     watched = nullptr;
-    if (ranks.rank() != 0) return;
-    const StepSchedule made = schedule(micro_batches);
-    for (const Instruction& each : made.instructions()) {
-      if (each.action != Action::forward && each.action != Action::backward) continue;
-      for (const UnitPass& pass : decoder.passes(each.action == Action::backward))
-        told.push_back(decoder.units()[pass.unit]->name() + (pass.backward ? ", backward" : ", forward"));
+    const StepSchedule made = test::schedule(schedule);
+    for (const Instruction& instruction : made.instructions()) {
+      if (instruction.action != Action::forward && instruction.action != Action::backward) continue;
+      for (const UnitPass& pass : rank.decoder.passes(instruction.action == Action::backward))
+        told.push_back(rank.decoder.units()[pass.unit]->name() + (pass.backward ? ", backward" : ", forward"));
     }
   });
   return passes;
@@ -128,7 +112,7 @@ TEST(Overlap, at_stage_3_the_next_gather_is_that_of_the_next_pass_in_the_schedul
     for (const char* text : {"F0 B0 F1 B1 reduce update", "F0 F1 B0 B1 reduce update", "F0 F1 B1 B0 reduce update"}) {
       SCOPED_TRACE(fmt::format("{} {}", text, recompute.str()));
       std::vector<std::string> told;
-      const auto passes = passes_of_step(test::always(text), 2, recompute, told);
+      const auto passes = passes_of_step(text, recompute, told);
       ASSERT_EQ(passes.size(), told.size());
       const auto unit_of = [&](size_t i) { return told[i].substr(0, told[i].find(',')); };
       for (size_t i = 0; i < passes.size(); ++i) {
@@ -198,13 +182,14 @@ class CountingKernels final : public Kernels {
 
 /// A communicator whose collectives stay on the wire until the computing thread has done the operations that a
 /// schedule asks for; without a schedule they go through at once. It keeps the order, as any wire does.
-class HeldWire final : public Communicator {
+class HeldWire final : public test::ForwardingCommunicator {
  public:
   struct Issue {
     Collective::Kind collective;
     int64_t operations;  // done when it was issued
   };
-  HeldWire(Communicator& wire, Progress& progress) : wire_(wire), progress_(progress) {}
+
+  HeldWire(Communicator& wire, Progress& progress) : ForwardingCommunicator(wire), progress_(progress) {}
 
   /// Before a step: hold the i-th collective until until[i] operations of the step are done.
   void hold(std::vector<int64_t> until) {
@@ -214,8 +199,6 @@ class HeldWire final : public Communicator {
   }
   const std::vector<Issue>& issues() const { return issues_; }
 
-  int rank() const override { return wire_.rank(); }
-  int size() const override { return wire_.size(); }
   std::string_view backend() const override { return "held"; }
   Event submit(Collective collective) override {
     const size_t i = issues_.size();
@@ -225,7 +208,7 @@ class HeldWire final : public Communicator {
       if (broken_) return;
       try {
         progress_.wait_for(until);
-        wire_.submit(collective).wait();
+        inner().submit(collective).wait();
       } catch (...) {
         broken_ = true;  // what was issued behind it need not wait too
         throw;
@@ -233,14 +216,8 @@ class HeldWire final : public Communicator {
     });
   }
   void follow(const Event& event) override { stream_.wait(event); }
-  std::unique_ptr<Communicator> split(int color, int key) override { return wire_.split(color, key); }
-  Traffic traffic() override { return wire_.traffic(); }
-  void record(std::shared_ptr<Timeline> timeline) override { wire_.record(std::move(timeline)); }
-  Timeline* timeline() const override { return wire_.timeline(); }
-  void set_timeout(std::chrono::milliseconds timeout) override { wire_.set_timeout(timeout); }
 
  private:
-  Communicator& wire_;
   Progress& progress_;
   std::vector<int64_t> until_;
   std::vector<Issue> issues_;
@@ -275,16 +252,12 @@ int64_t step_on_a_held_wire(bool overlap, std::chrono::milliseconds patience) {
     Context context = plain;
     const auto kernels = std::make_shared<CountingKernels>(plain.kernels, progress);
     context.kernels = kernels;
-    Decoder decoder(tiny(kLayers));
-    ShardedModel model(context, wire, decoder, {.policy = Policy::stage(3), .overlap = overlap});
-    model.load(InitialState(1));
-    kernels->watch(model);
-    Engine engine(model);
-    const Batch batch = tiny_batch(context);
+    TrainingRank rank(wire, context, at_stage_3(overlap));
+    kernels->watch(rank.model);
     const auto step = [&](std::vector<int64_t> until) {
       wire.hold(std::move(until));
-      engine.step(std::span(&batch, 1), 16, 1e-3, 1);
-      model.settle();
+      rank.step(0);
+      rank.model.settle();
     };
     step({});
     const std::vector<int64_t> schedule = schedule_of(wire.issues(), progress.borders());

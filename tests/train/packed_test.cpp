@@ -1,10 +1,8 @@
 // Documents that are packed into one row, and rows that are padded, give what each document gives by itself.
-#include "support/golden.h"
+#include "support/golden_case.h"
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/models/names.h"
-#include "nought/train/hf_folder.h"
 #include "nought/train/probe.h"
 
 namespace nought::packed_test {
@@ -12,17 +10,8 @@ namespace {
 
 using test::difference;
 using test::golden_folder;
-
-struct Loaded {
-  Loaded(Communicator& ranks, const std::string& folder, int stage = 0, Recompute recompute = Recompute::none)
-      : decoder(ModelConfig::from_folder(folder), recompute),
-        model(context, ranks, decoder, {.policy = Policy::stage(stage)}) {
-    model.load(HfWeights(folder, decoder));
-  }
-  Context context = Context::cpu();
-  Decoder decoder;
-  ShardedModel model;
-};
+using test::GoldenCase;
+using test::TrainingRank;
 
 using Document = std::vector<int32_t>;
 
@@ -57,21 +46,21 @@ int64_t targets_of(std::span<const Document> documents) {
 }
 
 /// Loss and all gradients of the micro-batches, on one rank.
-ProbeOutput gradients_of(Loaded& loaded, std::span<const Batch> batches, int64_t targets) {
-  const double loss = Engine(loaded.model).accumulate(batches, targets).loss;
+ProbeOutput gradients_of(TrainingRank& rank, std::span<const Batch> batches, int64_t targets) {
+  const double loss = rank.engine.accumulate(batches, static_cast<double>(targets)).loss;
   ProbeOutput output;
-  const auto& units = loaded.decoder.units();
+  const auto& units = rank.decoder.units();
   for (size_t i = 0; i < units.size(); ++i) {
-    const std::vector<Tensor> gradients = loaded.model.gather_gradients(i);
+    const std::vector<Tensor> gradients = rank.model.gather_gradients(i);
     for (size_t p = 0; p < gradients.size(); ++p) {
       if (!gradients[p]) continue;
-      Tensor kept = loaded.context.empty({gradients[p].numel()}, gradients[p].dtype());
-      loaded.context.copy(gradients[p].flat(0, gradients[p].numel()), kept);
+      Tensor kept = rank.context.empty({gradients[p].numel()}, gradients[p].dtype());
+      rank.context.copy(gradients[p].flat(0, gradients[p].numel()), kept);
       output.emplace_back(units[i]->parameters()[p].name, kept);
     }
   }
-  loaded.model.discard_gradients();
-  output.emplace_back("loss", Tensor::of<double>(*loaded.context.memory, {1}, std::span(&loss, 1)));
+  rank.model.discard_gradients();
+  output.emplace_back("loss", Tensor::of<double>(*rank.context.memory, {1}, std::span(&loss, 1)));
   return output;
 }
 
@@ -91,19 +80,19 @@ class PackedFamily : public ::testing::TestWithParam<const char*> {};
 TEST_P(PackedFamily, packed_documents_equal_separate_runs) {
   const std::string folder = golden_folder(GetParam());
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    const auto self = make_self_communicator();
-    Loaded loaded(*self, folder, 0, recompute);
-    const auto documents = documents_of(loaded.context, folder, loaded.decoder.config().vocab_size);
+    test::AloneRank alone(GoldenCase{.folder = folder, .recompute = recompute}.training());
+    TrainingRank& rank = alone.rank;
+    const auto documents = documents_of(rank.context, folder, rank.decoder.config().vocab_size);
     std::vector<Batch> separate;
-    for (const Document& document : documents) separate.push_back(packed(loaded.context, std::span(&document, 1)));
-    const Batch together = packed(loaded.context, documents);
+    for (const Document& document : documents) separate.push_back(packed(rank.context, std::span(&document, 1)));
+    const Batch together = packed(rank.context, documents);
     const int64_t targets = targets_of(documents);
-    expect_equal(gradients_of(loaded, std::span(&together, 1), targets), gradients_of(loaded, separate, targets));
+    expect_equal(gradients_of(rank, std::span(&together, 1), targets), gradients_of(rank, separate, targets));
 
-    const Tensor logits = loaded.decoder.logits(loaded.context, together);
+    const Tensor logits = rank.decoder.logits(rank.context, together);
     int64_t begin = 0;
     for (const Batch& batch : separate) {
-      const Tensor alone = loaded.decoder.logits(loaded.context, batch);
+      const Tensor alone = rank.decoder.logits(rank.context, batch);
       EXPECT_LE(difference(logits.slice(begin, begin + alone.dim(0)), alone).relative_l2, 1e-5) << begin;
       begin += alone.dim(0);
     }
@@ -133,19 +122,17 @@ TEST_P(PackedFamily, left_and_right_padding_equal_unpadded_runs) {
   for (const bool left : {false, true}) {
     ProbeOutput expected;
     std::vector<Tensor> logits;
-    run_ranks(1, [&](Communicator& ranks) {
-      Loaded loaded(ranks, folder);
-      const auto documents = documents_of(loaded.context, folder, loaded.decoder.config().vocab_size);
+    GoldenCase{.folder = folder}.training().on_ranks([&](TrainingRank& rank) {
+      const auto documents = documents_of(rank.context, folder, rank.decoder.config().vocab_size);
       std::vector<Batch> separate;
-      for (const Document& document : documents) separate.push_back(packed(loaded.context, std::span(&document, 1)));
-      expected = gradients_of(loaded, separate, targets_of(documents));
-      for (const Batch& batch : separate) logits.push_back(loaded.decoder.logits(loaded.context, batch));
+      for (const Document& document : documents) separate.push_back(packed(rank.context, std::span(&document, 1)));
+      expected = gradients_of(rank, separate, targets_of(documents));
+      for (const Batch& batch : separate) logits.push_back(rank.decoder.logits(rank.context, batch));
     });
-    run_ranks(2, [&](Communicator& ranks) {
-      Loaded loaded(ranks, folder, 3);
-      const auto documents = documents_of(loaded.context, folder, loaded.decoder.config().vocab_size);
-      ProbeOutput output = probe(loaded.model, loaded.decoder, padded(loaded.context, documents, left), true);
-      if (ranks.rank() != 0) return;
+    GoldenCase{.folder = folder, .mesh = test::sharded(2, 3)}.training().on_ranks([&](TrainingRank& rank) {
+      const auto documents = documents_of(rank.context, folder, rank.decoder.config().vocab_size);
+      ProbeOutput output = probe(rank.model, rank.decoder, padded(rank.context, documents, left), true);
+      if (!rank.is_first()) return;
       for (size_t row = 0; row < documents.size(); ++row) {
         const Tensor all = output[output.size() - 2].second;  // [rows, length, vocabulary]
         const int64_t length = all.dim(1), size = logits[row].dim(0), begin = left ? length - size : 0;
@@ -159,11 +146,7 @@ TEST_P(PackedFamily, left_and_right_padding_equal_unpadded_runs) {
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
-  return std::string(info.param).substr(std::string_view("open/").size());
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
+INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(test::kGoldenFamilies), test::family_of);
 
 }  // namespace
 }  // namespace nought::packed_test

@@ -3,29 +3,25 @@
 //
 // M is what a layer keeps of a micro-batch for its backward pass, and W what its deferred products of weight gradients
 // keep behind it: tests/plan/activation_bytes_test.cpp derives both. The model's ends weigh next to nothing.
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
-#include "nought/comm/thread.h"
-#include "nought/models/decoder.h"
-#include "nought/train/engine.h"
-#include "nought/train/model_schedule.h"
+#include "support/training_case.h"
+#include <gtest/gtest.h>
 
 namespace nought::pipeline_peaks_test {
 namespace {
 
-constexpr int64_t kRanks = 4, kMicroBatches = 8, kLayersPerRank = 32;
+constexpr int kRanks = 4;
+constexpr int64_t kMicroBatches = 8, kLayersPerRank = 32;
 constexpr int64_t kTokens = 64, kHidden = 32, kHeads = 2, kMlp = 96, kVocabulary = 16;
 
 ModelConfig equal_layers() {
-  return ModelConfig::from_json({{"model_type", "llama"},
-                                 {"vocab_size", kVocabulary},
-                                 {"hidden_size", kHidden},
-                                 {"intermediate_size", kMlp},
-                                 {"num_hidden_layers", kRanks * kLayersPerRank},
-                                 {"num_attention_heads", kHeads},
-                                 {"num_key_value_heads", kHeads},
-                                 {"max_position_embeddings", kTokens}});
+  return test::small_model("grouped_heads", kRanks * kLayersPerRank,
+                           {{"vocab_size", kVocabulary},
+                            {"hidden_size", kHidden},
+                            {"intermediate_size", kMlp},
+                            {"num_attention_heads", kHeads},
+                            {"num_key_value_heads", kHeads}});
 }
 
 /// What all layers of a rank keep of one micro-batch, in bytes of fp32: M and W.
@@ -52,37 +48,27 @@ int64_t closed_form(const Pipeline& pipeline, int64_t rank) {
 }
 
 /// The peak of activations on every rank, over two steps.
-std::vector<int64_t> measured(Pipeline pipeline) {
-  pipeline.partition.method = "type:block";
-  std::vector<int64_t> peaks(static_cast<size_t>(pipeline.ranks));
-  run_ranks(static_cast<int>(pipeline.ranks), [&](Communicator& world, const Context& context) {
-    const Mesh mesh(world, {.pipeline = static_cast<int>(pipeline.ranks)});
-    Decoder decoder(equal_layers(), {}, {}, ModelRanks(mesh, false, cut_of(pipeline)));
-    ShardedModel model(context, mesh, decoder, {});
-    model.load(InitialState(3));
-    Engine engine(model);
-    engine.set_schedule(schedule_at(mesh, pipeline));
-    std::vector<Batch> batches;
-    for (int64_t i = 0; i < kMicroBatches; ++i) {
-      batches.push_back(empty_batch(1, kTokens, *context.memory));
-      context.zero(batches.back().input_ids), context.zero(batches.back().targets);
-    }
-    for (int step = 0; step < 2; ++step) engine.step(batches, kMicroBatches * kTokens, 1e-3, 1);
-    peaks[static_cast<size_t>(world.rank())] = context.memory->ledger().peak(Category::activations);
+std::vector<int64_t> measured(const test::MeshLayout& layout) {
+  test::TrainingCase each = test::learning(equal_layers(), layout);
+  each.rows.of_step = each.accumulation = kMicroBatches, each.rows.length = kTokens;
+  std::vector<int64_t> peaks(kRanks);
+  each.on_ranks([&](test::TrainingRank& rank) {
+    for (int step = 0; step < 2; ++step) rank.step(step);
+    peaks[static_cast<size_t>(rank.world.rank())] = rank.context.memory->ledger().peak(Category::activations);
   });
   return peaks;
 }
 
 TEST(PipelinePeaks, of_every_schedule_are_the_closed_forms) {
-  for (const PipelineSchedule schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
-                                          PipelineSchedule::interleaved, PipelineSchedule::zbh1, PipelineSchedule::zbv})
+  for (const PipelineSchedule schedule : test::kAllSchedules)
     for (const int64_t chunks : {int64_t{1}, int64_t{2}, int64_t{4}}) {
-      const Pipeline pipeline{.schedule = schedule, .ranks = kRanks, .chunks = chunks};
       if (chunks != default_chunks(schedule) && (schedule != PipelineSchedule::interleaved || chunks == 1)) continue;
-      const std::vector<int64_t> peaks = measured(pipeline);
+      const test::MeshLayout layout{
+          .sizes = {.pipeline = kRanks}, .schedule = schedule, .chunks = chunks, .partition = {.method = "type:block"}};
+      const std::vector<int64_t> peaks = measured(layout);
       for (int64_t rank = 0; rank < kRanks; ++rank) {
         const auto held = static_cast<double>(peaks[static_cast<size_t>(rank)]);
-        const auto expected = static_cast<double>(closed_form(pipeline, rank));
+        const auto expected = static_cast<double>(closed_form(layout.pipeline(), rank));
         fmt::print("{:<16} {} chunks, rank {}: {:8.3f} of M measured, {:8.3f} by the closed form\n", name_of(schedule),
                    chunks, rank, held / kM, expected / kM);
         EXPECT_NEAR(held, expected, 0.02 * expected) << name_of(schedule) << ", rank " << rank;

@@ -36,7 +36,6 @@ TEST(Pipeline, steps_of_every_number_of_stages_have_the_bits_of_one) {
   const TrainingResult alone = each.run();
   for (const int stages : {2, 3, 4, 7}) {
     each.mesh.sizes.pipeline = stages;
-    SCOPED_TRACE(each.str());
     expect_same_bits(each.run(), alone);
   }
 }
@@ -74,7 +73,6 @@ TEST(Pipeline, every_schedule_has_the_bits_of_one_rank) {
   int turn = 0;
   for (const MeshLayout& layout : every_pipeline()) {
     each.mesh = layout;
-    SCOPED_TRACE(each.str());
     const int stage = turn++ % 4;
     expect_same_bits(each.run(), alone);
     if (layout.sizes.pipeline > 4) continue;
@@ -97,7 +95,6 @@ TEST(Pipeline, every_zero_stage_has_the_bits_of_the_same_data_parallel_ranks) {
     for (const int64_t bucket : {0, 5000}) {
       TrainingCase each = on({.shard = 2, .pipeline = bucket > 0 ? 2 : 4}, stage);
       each.settings.reduce_bucket = each.settings.gather_bucket = bucket;
-      SCOPED_TRACE(each.str());
       expect_same_bits(each.run(), in_one_stage(each));
     }
 }
@@ -118,7 +115,6 @@ TEST(Pipeline, tied_embeddings_are_those_of_one_rank_up_to_rounding) {
     TrainingCase each = on(sizes, stage);
     each.model.tie_word_embeddings = true;
     each.steps.end = 8;
-    SCOPED_TRACE(each.str());
     expect_close(each.run(), in_one_stage(each));
   }
 }
@@ -136,7 +132,6 @@ TEST(Pipeline, tied_embeddings_have_the_same_bits_with_every_schedule_but_the_on
   EXPECT_NE(staged.norms, alone.norms) << "else the two sums would be one";
   for (const MeshLayout& layout : every_pipeline()) {
     each.mesh = layout;
-    SCOPED_TRACE(each.str());
     const TrainingResult result = each.run();
     expect_close(result, alone);
     if (!layout.pipeline().v_shaped()) expect_same_bits(result, staged);
@@ -151,7 +146,6 @@ TEST(Pipeline, recomputation_bf16_and_factors_of_8_bits_leave_the_bits_alone) {
       each.recompute.mode = mode;
       each.recompute.interval = scaling == Fp8Scaling::delayed ? 2 : 0;
       each.fp8 = {.scaling = scaling, .history = 3};
-      SCOPED_TRACE(each.str());
       expect_same_bits(each.run(), in_one_stage(each));
     }
 }
@@ -188,7 +182,6 @@ TEST(Pipeline, what_is_frozen_gets_no_gradient_and_the_walk_back_ends_above_it) 
       TrainingCase each = on({.pipeline = stages});
       each.freezing.freeze = {frozen};
       each.clipping = 0.1;
-      SCOPED_TRACE(fmt::format("{} of {}", frozen, each.str()));
       expect_same_bits(each.run(), in_one_stage(each));
     }
 }
@@ -202,7 +195,6 @@ TEST(Pipeline, the_loss_that_balances_experts_is_that_of_all_layers) {
       each.model = small_model("experts", 4);
       each.model.experts->auxiliary_loss = auxiliary;
       each.model.experts->auxiliary_coefficient = 0.1;
-      SCOPED_TRACE(each.str());
       expect_same_bits(each.run(), in_one_stage(each));
     }
 }

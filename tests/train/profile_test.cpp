@@ -2,30 +2,23 @@
 // says.
 #include "nought/train/profile.h"
 
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+#include <chrono>
 
-#include "nought/comm/thread.h"
-#include "nought/kernels/timed.h"
-#include "nought/models/decoder.h"
+#include "support/training_case.h"
+#include <gtest/gtest.h>
+
 #include "nought/models/flops.h"
-#include "nought/train/engine.h"
 
 namespace nought::profile_test {
 namespace {
 
+using test::TrainingCase;
+using test::TrainingRank;
+
 constexpr int64_t kRows = 2, kLength = 16, kLayers = 3;
 
 ModelConfig tiny() {
-  return ModelConfig::from_json({{"model_type", "llama"},
-                                 {"vocab_size", 64},
-                                 {"hidden_size", 32},
-                                 {"intermediate_size", 48},
-                                 {"num_hidden_layers", kLayers},
-                                 {"num_attention_heads", 4},
-                                 {"num_key_value_heads", 2},
-                                 {"max_position_embeddings", 32},
-                                 {"tie_word_embeddings", false}});
+  return test::small_model("grouped_heads", kLayers, {{"hidden_size", 32}, {"intermediate_size", 48}});
 }
 
 struct Profiled {
@@ -34,32 +27,23 @@ struct Profiled {
 };
 
 /// The second of two steps of two micro-batches, of rank 0.
-Profiled profile_of_a_step(int ranks, const RecomputeOptions& recompute, bool recorded = true) {
-  Profiled result;
-  run_ranks(ranks, [&](Communicator& world, const Context& plain) {
-    Context context = plain;
-    const auto timeline = std::make_shared<Timeline>();
-    context.kernels = make_timed_kernels(plain.kernels, timeline);
-    Decoder decoder(tiny(), recompute);
-    ShardedModel model(context, world, decoder, {.policy = Policy::stage(3)});
-    model.load(InitialState(1));
-    Engine engine(model);
-    const auto batch = [&] {
-      return Batch{context.zeros({kRows, kLength}, DType::i32), context.zeros({kRows, kLength}, DType::i32)};
-    };
-    const std::vector<Batch> batches{batch(), batch()};
-    const int64_t targets = 2 * kRows * kLength * ranks;
-    engine.step(batches, targets, 1e-3, 1);
-    model.settle();
-    if (recorded) world.record(timeline), timeline->start();
+Profiled profile_of_a_step(int ranks, Recompute recompute, bool recorded = true) {
+  TrainingCase each = test::learning(tiny(), test::sharded(ranks, 3));
+  each.rows.of_step = 2 * kRows * ranks, each.rows.length = kLength;
+  each.accumulation = 2, each.recompute = recompute;
+  each.timed = true;
+  return each.on_rank(0, [&](TrainingRank& rank) {
+    const std::vector<Batch> batches = rank.batches(1);
+    rank.step(0);
+    rank.model.settle();
+    if (recorded) rank.world.record(rank.timeline), rank.timeline->start();
     const auto begin = TraceEvent::Clock::now();
-    const StepResult step = engine.step(batches, targets, 1e-3, 1);
-    if (world.rank() != 0) return;
-    result.loss = step.loss, result.grad_norm = step.grad_norm;
+    const StepResult step = rank.engine.step(batches, rank.targets(1), each.lr, each.clipping);
+    Profiled result{{}, step.loss, step.grad_norm};
     result.profile.seconds = std::chrono::duration<double>(TraceEvent::Clock::now() - begin).count();
-    add_events(timeline->take(), result.profile);
+    add_events(rank.timeline->take(), result.profile);
+    return result;
   });
-  return result;
 }
 
 double flops_of(const StepProfile& profile) {
@@ -78,18 +62,18 @@ TEST(Profile, counts_the_flops_of_the_formula_and_what_is_computed_again) {
   // 6 Psi + 6 L h s, and the scores once more in attention's backward pass.
   const double plain =
       training_flops_per_token(config, kLength) - 6 * static_cast<double>(norm_parameters(config)) + attended;
-  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(1, {Recompute::none}).profile), static_cast<double>(tokens) * plain);
-  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(2, {Recompute::none}).profile), static_cast<double>(tokens) * plain);
+  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(1, Recompute::none).profile), static_cast<double>(tokens) * plain);
+  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(2, Recompute::none).profile), static_cast<double>(tokens) * plain);
   // The forward pass of the blocks again: 2 Psi and 2 L h s.
   const auto blocks = static_cast<double>(config.parameter_count() - norm_parameters(config) -
                                           2 * config.vocab_size * config.hidden_size);
-  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(1, {Recompute::full}).profile),
+  EXPECT_DOUBLE_EQ(flops_of(profile_of_a_step(1, Recompute::full).profile),
                    static_cast<double>(tokens) * (plain + 2 * blocks + 2 * attended));
 }
 
 TEST(Profile, passes_and_modules_add_up_to_the_operations_and_take_no_longer_than_the_step) {
   for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
-    const StepProfile profile = profile_of_a_step(2, {mode}).profile;
+    const StepProfile profile = profile_of_a_step(2, mode).profile;
     OperationTotal all, passes = profile.optimizer;
     for (const auto& [name, total] : profile.operations) all += total;
     passes += profile.model.forward, passes += profile.model.backward;
@@ -111,7 +95,7 @@ TEST(Profile, passes_and_modules_add_up_to_the_operations_and_take_no_longer_tha
 }
 
 TEST(Profile, modules_are_those_of_the_model_in_their_order_and_each_works_in_both_passes) {
-  const StepProfile profile = profile_of_a_step(1, {Recompute::none}).profile;
+  const StepProfile profile = profile_of_a_step(1, Recompute::none).profile;
   std::vector<std::string> units, parts;
   for (const ModuleProfile& unit : profile.model.inside) units.push_back(unit.name);
   EXPECT_EQ(units, (std::vector<std::string>{"embedding", "block.0", "block.1", "block.2", "head"}));
@@ -128,8 +112,8 @@ TEST(Profile, modules_are_those_of_the_model_in_their_order_and_each_works_in_bo
 }
 
 TEST(Profile, a_recomputed_block_works_more_on_the_way_back_and_as_much_forward) {
-  const StepProfile plain = profile_of_a_step(1, {Recompute::none}).profile,
-                    full = profile_of_a_step(1, {Recompute::full}).profile;
+  const StepProfile plain = profile_of_a_step(1, Recompute::none).profile,
+                    full = profile_of_a_step(1, Recompute::full).profile;
   for (size_t unit = 0; unit < plain.model.inside.size(); ++unit) {
     const ModuleProfile &a = plain.model.inside[unit], &b = full.model.inside.at(unit);
     EXPECT_EQ(a.name, b.name);
@@ -141,8 +125,8 @@ TEST(Profile, a_recomputed_block_works_more_on_the_way_back_and_as_much_forward)
 
 TEST(Profile, changes_no_bits) {
   for (const int ranks : {1, 2}) {
-    const Profiled with = profile_of_a_step(ranks, {Recompute::full}),
-                   without = profile_of_a_step(ranks, {Recompute::full}, /*recorded=*/false);
+    const Profiled with = profile_of_a_step(ranks, Recompute::full),
+                   without = profile_of_a_step(ranks, Recompute::full, /*recorded=*/false);
     EXPECT_TRUE(without.profile.operations.empty());
     EXPECT_EQ(with.loss, without.loss);
     EXPECT_EQ(with.grad_norm, without.grad_norm);

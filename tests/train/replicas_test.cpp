@@ -8,12 +8,13 @@
 #include "support/message_of.h"
 #include "support/tiny_llama.h"
 #include "support/trainer_runs.h"
+#include "support/training_case.h"
+#include "support/watched_context.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/host.h"
 #include "nought/comm/thread.h"
-#include "nought/kernels/watch.h"
 #include "nought/models/decoder.h"
 #include "nought/train/trainer.h"
 
@@ -51,32 +52,44 @@ TEST(Replicas, of_two_there_is_no_majority_and_of_two_against_two_neither) {
 
 void flip_bit(const Tensor& tensor, int64_t byte) { tensor.raw()[byte] ^= std::byte{16}; }
 
-/// What each rank says when `damage` has been done to rank 1's model.
+/// What a rank says of a healthy model, of which one rank then damages something.
 template <class Damage>
-std::vector<std::string> said_by(int ranks, int stage, DType dtype, const Damage& damage,
-                                 const std::string& saved = "out/checkpoint-20") {
-  std::vector<std::string> messages(static_cast<size_t>(ranks));
-  run_ranks(ranks, [&](Communicator& group, const Context& context) {
-    Decoder decoder(test::tiny_llama());
-    ShardedModel model(context, group, decoder,
-                       {.policy = Policy::stage(stage), .dtype = dtype, .gradient_dtype = dtype});
-    model.load(InitialState(5));
-    require_same_replicas(model, 39, saved);  // healthy
-    if (group.rank() == 1) damage(model);
-    messages[static_cast<size_t>(group.rank())] =
-        test::message_of<Error>([&] { require_same_replicas(model, 40, saved); });
+std::string said_of(ShardedModel& model, int damaged, const Damage& damage, const std::string& saved) {
+  require_same_replicas(model, 39, saved);
+  if (model.mesh().world().rank() == damaged) damage(model);
+  return test::message_of<Error>([&] { require_same_replicas(model, 40, saved); });
+}
+
+/// What each rank says when `damage` has been done to one rank's model.
+template <class Damage>
+std::vector<std::string> said_by(const GridSizes& sizes, int stage, DType dtype, const Damage& damage,
+                                 const std::string& saved = "out/checkpoint-20", int damaged = 1) {
+  const test::TrainingCase each = test::learning(test::tiny_llama(), {.sizes = sizes, .stage = stage}).in(dtype);
+  std::vector<std::string> messages(static_cast<size_t>(each.mesh.ranks()));
+  each.on_ranks([&](test::TrainingRank& rank) {
+    messages[static_cast<size_t>(rank.world.rank())] = said_of(rank.model, damaged, damage, saved);
   });
   return messages;
+}
+
+void flip_bit_of_block(ShardedModel& model) { flip_bit(model.residency().updating({1, 0}), 40); }
+
+/// A bit of the first state of this kind.
+auto flip_bit_of(StateKind wanted) {
+  return [wanted](ShardedModel& model) {
+    bool done = false;
+    model.optimizer().for_each_kept([&](const Parameter&, StateKind kind, const Tensor& tensor) {
+      if (!done && kind == wanted) flip_bit(tensor, 0), done = true;
+    });
+    ASSERT_TRUE(done);
+  };
 }
 
 TEST(Replicas, a_flipped_bit_of_a_parameter_names_rank_host_and_tensor_alike_on_all_ranks) {
   for (const int stage : {0, 1, 2})
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      const auto messages = said_by(3, stage, dtype, [](ShardedModel& model) {
-        flip_bit(model.residency().updating({1, 0}), 40);
-      });
       EXPECT_THAT(
-          messages,
+          said_by({.shard = 3}, stage, dtype, flip_bit_of_block),
           Each(AllOf(HasSubstr("step 40: rank 1 on " + host_name() + " holds other bits than most of the 3 ranks"),
                      HasSubstr("in 1 of "), HasSubstr("tensors: model.layers.0."),
                      HasSubstr("go back with --resume out/checkpoint-20, without that host"))))
@@ -85,58 +98,29 @@ TEST(Replicas, a_flipped_bit_of_a_parameter_names_rank_host_and_tensor_alike_on_
 }
 
 TEST(Replicas, optimizer_states_and_masters_are_replicas_at_stage_0_alone) {
-  const auto damage = [](ShardedModel& model) {
-    bool done = false;
-    model.optimizer().for_each_kept([&](const Parameter&, StateKind kind, const Tensor& tensor) {
-      if (done || kind != StateKind::exp_avg) return;
-      done = true;
-      flip_bit(tensor, 0);
-    });
-    ASSERT_TRUE(done);
-  };
   for (const DType dtype : {DType::f32, DType::bf16})
-    EXPECT_THAT(said_by(3, 0, dtype, damage), Each(AllOf(HasSubstr("rank 1 on "), HasSubstr("exp_avg of "))));
-  EXPECT_THAT(said_by(3, 1, DType::f32, damage), Each("")) << "each rank has states of its own";
+    EXPECT_THAT(said_by({.shard = 3}, 0, dtype, flip_bit_of(StateKind::exp_avg)),
+                Each(AllOf(HasSubstr("rank 1 on "), HasSubstr("exp_avg of "))));
+  EXPECT_THAT(said_by({.shard = 3}, 1, DType::f32, flip_bit_of(StateKind::exp_avg)), Each(""))
+      << "each rank has states of its own";
 }
 
 TEST(Replicas, a_shard_of_stage_3_is_on_one_rank_and_all_gather_the_same_from_it) {
-  EXPECT_THAT(said_by(3, 3, DType::f32,
-                      [](ShardedModel& model) {
-                        flip_bit(model.residency().updating({1, 0}), 40);
-                      }),
-              Each(""));
+  EXPECT_THAT(said_by({.shard = 3}, 3, DType::f32, flip_bit_of_block), Each(""));
 }
 
 TEST(Replicas, two_ranks_that_differ_are_told_without_blaming_one) {
-  EXPECT_THAT(said_by(
-                  2, 1, DType::f32,
-                  [](ShardedModel& model) {
-                    flip_bit(model.residency().updating({1, 0}), 40);
-                  },
-                  ""),
+  EXPECT_THAT(said_by({.shard = 2}, 1, DType::f32, flip_bit_of_block, ""),
               Each(AllOf(HasSubstr("step 40: the 2 ranks hold different bits, and no value is that of most in 1 of "),
                          HasSubstr("no checkpoint was saved before: begin the run again"))));
 }
 
 TEST(Replicas, states_that_a_stage_shards_are_compared_with_those_of_other_replicas) {
-  for (const int stage : {1, 3}) {
-    std::vector<std::string> messages(6);
-    run_ranks(6, [&](Communicator& world, const Context& context) {
-      Decoder decoder(test::tiny_llama());
-      ShardedModel model(context, Mesh(world, {.replicate = 3, .shard = 2}), decoder, {.policy = Policy::stage(stage)});
-      model.load(InitialState(5));
-      require_same_replicas(model, 39, "");  // healthy
-      bool done = world.rank() != 3;
-      model.optimizer().for_each_kept([&](const Parameter&, StateKind kind, const Tensor& tensor) {
-        if (!done && kind == StateKind::exp_avg_sq) flip_bit(tensor, 0), done = true;
-      });
-      messages[static_cast<size_t>(world.rank())] =
-          test::message_of<Error>([&] { require_same_replicas(model, 40, ""); });
-    });
-    EXPECT_THAT(messages, Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("than most of the 3 ranks in 1 of "),
-                                     HasSubstr("exp_avg_sq of "))))
+  for (const int stage : {1, 3})
+    EXPECT_THAT(said_by({.replicate = 3, .shard = 2}, stage, DType::f32, flip_bit_of(StateKind::exp_avg_sq), "", 3),
+                Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("than most of the 3 ranks in 1 of "),
+                           HasSubstr("exp_avg_sq of "))))
         << stage;
-  }
 }
 
 /// What each of six ranks says of a model with experts when a bit of rank 3 has flipped.
@@ -149,10 +133,8 @@ std::vector<std::string> said_of_parts(const GridSizes& sizes, int stage, Segmen
     model.load(InitialState(5));
     test::walk_back(model, 1);
     model.update(/*lr=*/0.1, /*gradient_scale=*/1);
-    require_same_replicas(model, 39, "");  // healthy
-    if (world.rank() == 3) flip_bit(model.residency().updating(damaged), 40);
-    messages[static_cast<size_t>(world.rank())] =
-        test::message_of<Error>([&] { require_same_replicas(model, 40, ""); });
+    messages[static_cast<size_t>(world.rank())] = said_of(
+        model, 3, [&](ShardedModel& each) { flip_bit(each.residency().updating(damaged), 40); }, "");
   });
   return messages;
 }
@@ -177,8 +159,8 @@ std::string run_with_a_flip(RunPlan plan, test::ToldRun& told) {
   plan.layout.ranks = 3;
   std::vector<Context> contexts{Context::cpu(), Context::cpu(), Context::cpu()};
   int updates = 0;  // of parameters, on rank 2
-  contexts[2].kernels = make_watching_kernels(
-      contexts[2].kernels, [&](std::string_view operation, std::string_view result, const Tensor& values) {
+  contexts[2] =
+      test::watched(contexts[2], [&](std::string_view operation, std::string_view result, const Tensor& values) {
         if (operation != "Adam" || result != "parameter") return;
         if (++updates == 70) flip_bit(values, 0);  // a step has 21 to 69 of them
       });
@@ -191,10 +173,9 @@ std::string run_with_a_flip(RunPlan plan, test::ToldRun& told) {
 
 TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs) {
   const test::TempFolder folder;
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 8, 1e-3);
   plan.layout.micro_batch = 1;
-  plan.train_batch = 3, plan.max_steps = 8, plan.save_steps = 1;
-  plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
+  plan.train_batch = 3, plan.save_steps = 1;
   test::ToldRun off;
   EXPECT_EQ(run_with_a_flip(plan, off), "");
   EXPECT_THAT(off.events, testing::Contains("saved checkpoint-8")) << "nobody has noticed";

@@ -1,13 +1,12 @@
 // Where a run continues, and which checkpoints are none of its own.
 #include "nought/train/resume.h"
 
+#include "support/saved_model.h"
 #include "support/size.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/checkpoint.h"
 #include "nought/train/trainer.h"
 
 namespace nought::resume_test {
@@ -24,11 +23,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 void write_checkpoint(const fs::path& folder, int64_t step) {
-  const auto self = make_self_communicator();
-  Decoder decoder(test::tiny_llama(1));
-  ShardedModel model(Context::cpu(), *self, decoder, {});
-  model.load(InitialState(1));
-  save_checkpoint(model, {.step = step}, folder);
+  test::SavedModel{.model = test::tiny_llama(1), .info = {.step = step}}.save(folder);
 }
 
 struct Runs {

@@ -1,7 +1,10 @@
 #include "nought/train/run_data.h"
 
 #include "support/byte_level.h"
+#include "support/in_folder.h"
 #include "support/message_of.h"
+#include "support/tiny_llama.h"
+#include "support/token_file.h"
 #include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +20,7 @@ namespace {
 
 using test::message_of;
 using test::TempFolder;
+using test::write_tokens;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -27,27 +31,9 @@ std::string some_text(int seed) {
   return text;
 }
 
-/// A text's tokens as a file; targets[i] tells if token i is one, all without.
-std::string write_tokens(const TempFolder& folder, const std::string& name, const std::string& text,
-                         const std::vector<uint8_t>& targets = {}) {
-  const auto bytes = make_tokenizer("bytes");
-  TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());
-  std::vector<int32_t> ids;
-  bytes->encode_document(text, ids);
-  writer.add(ids, targets);
-  writer.write(folder / name);
-  return (folder / name).string();
-}
-
 nlohmann::json run_of(const TempFolder& folder, nlohmann::json data) {
   data["seq_length"] = 16;
-  return {{"model",
-           {{"model_type", "llama"},
-            {"vocab_size", 256},
-            {"hidden_size", 32},
-            {"intermediate_size", 48},
-            {"num_hidden_layers", 2},
-            {"num_attention_heads", 4}}},
+  return {{"model", test::tiny_llama_json()},
           {"data", data},
           {"training",
            {{"max_steps", 6},
@@ -66,18 +52,20 @@ std::vector<double> train(const nlohmann::json& run, int ranks = 1, StartMode mo
   return test::run_plan(plan_of(run, ranks), {.ranks = ranks, .mode = mode}).losses();
 }
 
-TEST(RunData, a_token_file_trains_as_the_text_that_it_was_made_from) {
-  const TempFolder folder;
+class DataOfRuns : public test::InFolder {
+ protected:
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("bytes");
+};
+
+TEST_F(DataOfRuns, a_token_file_trains_as_the_text_that_it_was_made_from) {
   const std::string text = folder.write("a.txt", some_text(3)), tokens = write_tokens(folder, "a.tokens", some_text(3));
   EXPECT_EQ(train(run_of(folder, {{"files", {text}}})), train(run_of(folder, {{"files", {tokens}}})));
 }
 
-TEST(RunData, a_mixture_takes_its_weights_from_the_run) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, a_mixture_takes_its_weights_from_the_run) {
   const std::string a = folder.write("a.txt", some_text(3)), b = write_tokens(folder, "b.tokens", some_text(5));
   const RunPlan plan =
       plan_of(run_of(folder, {{"sources", {{{"files", {a}}, {"weight", 3}}, {{"files", {b}}, {"weight", 1}}}}}));
-  const auto tokenizer = make_tokenizer("bytes");
   const RunData data = open_data(plan.data, *tokenizer);
   ASSERT_EQ(data.training.shares().size(), 2u);
   EXPECT_EQ(data.training.shares()[0].weight, 0.75);
@@ -85,10 +73,8 @@ TEST(RunData, a_mixture_takes_its_weights_from_the_run) {
   EXPECT_FALSE(data.validation);
 }
 
-TEST(RunData, validation_is_a_split_or_files_of_its_own) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, validation_is_a_split_or_files_of_its_own) {
   const std::string a = folder.write("a.txt", some_text(3)), b = folder.write("b.txt", some_text(5));
-  const auto tokenizer = make_tokenizer("bytes");
   const auto open = [&](const nlohmann::json& data) {
     return open_data(plan_of(run_of(folder, data)).data, *tokenizer);
   };
@@ -99,8 +85,7 @@ TEST(RunData, validation_is_a_split_or_files_of_its_own) {
   EXPECT_EQ(split.training.num_samples() + split.validation->num_samples(), whole.training.num_samples());
 }
 
-TEST(RunData, what_contradicts_itself_is_refused) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, what_contradicts_itself_is_refused) {
   const nlohmann::json one{{"files", {"a"}}}, weighted{{"files", {"a"}}, {"weight", 1}};
   EXPECT_THAT(error_of(folder, {{"files", {"a"}}, {"sources", {one}}}), HasSubstr("both given"));
   EXPECT_THAT(error_of(folder, {{"sources", {one, weighted}}}), HasSubstr("sources[1]: give all"));
@@ -110,13 +95,11 @@ TEST(RunData, what_contradicts_itself_is_refused) {
               HasSubstr("choose one"));
 }
 
-TEST(RunData, of_more_text_than_is_to_be_read_the_beginnings_are) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, of_more_text_than_is_to_be_read_the_beginnings_are) {
   std::string lines;
   for (int i = 0; i < 4000; ++i) lines += fmt::format("{{\"text\": \"{:>100}\"}}\n", i);
   const std::string a = folder.write("a.txt", std::string(400'000, 'x')), b = folder.write("b.jsonl", lines + "[]\n");
   const DataPlan plan = plan_of(run_of(folder, {{"files", {a, b}}})).data;
-  const auto tokenizer = make_tokenizer("bytes");
   const DataLook look = look_at_data(plan, *tokenizer, 200'000);
   EXPECT_FALSE(look.whole);
   EXPECT_EQ(look.files, 2);
@@ -138,9 +121,7 @@ std::string chats(int count, int size, const char* role = "assistant") {
   return lines;
 }
 
-TEST(RunData, data_without_a_trained_token_is_refused_and_the_share_of_others_is_told) {
-  const TempFolder folder;
-  const auto tokenizer = make_tokenizer("bytes");
+TEST_F(DataOfRuns, data_without_a_trained_token_is_refused_and_the_share_of_others_is_told) {
   DataPlan plan = plan_of(run_of(folder, {{"files", {folder.write("u.jsonl", chats(9, 20, "user")).string()}},
                                           {"chat_template", "zephyr"}}))
                       .data;
@@ -157,9 +138,7 @@ TEST(RunData, data_without_a_trained_token_is_refused_and_the_share_of_others_is
   EXPECT_EQ(describe_tokens(2000, 500, "bytes"), "2.00K tokens (tokenizer bytes), 25% of them trained");
 }
 
-TEST(RunData, nothing_is_said_of_the_share_that_is_trained_where_all_text_is) {
-  const TempFolder folder;
-  const auto tokenizer = make_tokenizer("bytes");
+TEST_F(DataOfRuns, nothing_is_said_of_the_share_that_is_trained_where_all_text_is) {
   const DataPlan plan =
       plan_of(run_of(folder, {{"files", {folder.write("a.txt", std::string(100'000, 'x')).string()}}})).data;
   for (const int64_t text_bytes : {1 << 20, 1 << 10})
@@ -168,9 +147,7 @@ TEST(RunData, nothing_is_said_of_the_share_that_is_trained_where_all_text_is) {
   EXPECT_THAT(describe_tokens(data.training.num_tokens(), data.targets, "bytes"), EndsWith(" (tokenizer bytes)"));
 }
 
-TEST(RunData, conversations_longer_than_a_sample_are_counted_with_the_length_that_has_room) {
-  const TempFolder folder;
-  const auto tokenizer = make_tokenizer("bytes");
+TEST_F(DataOfRuns, conversations_longer_than_a_sample_are_counted_with_the_length_that_has_room) {
   const std::string file = folder.write("a.jsonl", chats(1, 900) + chats(198, 20) + chats(1, 300)).string();
   DataPlan plan = plan_of(run_of(folder, {{"files", {file}}, {"chat_template", "zephyr"}})).data;
   const auto notes = [&](int64_t length) {
@@ -190,16 +167,14 @@ TEST(RunData, conversations_longer_than_a_sample_are_counted_with_the_length_tha
   EXPECT_THAT(notes(lengths.longest), testing::Not(HasSubstr("conversations are longer")));
 }
 
-TEST(RunData, validation_without_a_target_is_refused_when_the_data_is_opened) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, validation_without_a_target_is_refused_when_the_data_is_opened) {
   const std::string a = folder.write("a.txt", some_text(3)), none = folder.write("none.txt", "");
   const DataPlan plan = plan_of(run_of(folder, {{"files", {a}}, {"validation_files", {none}}})).data;
   EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *make_tokenizer("bytes")); }),
               HasSubstr("the data to validate with has no target"));
 }
 
-TEST(RunData, a_token_file_of_another_tokenizer_is_refused_before_the_run) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, a_token_file_of_another_tokenizer_is_refused_before_the_run) {
   TokenFileWriter writer(300, 7);
   writer.add(std::vector<int32_t>{1, 2, 3});
   writer.write(folder / "other.tokens");
@@ -208,11 +183,8 @@ TEST(RunData, a_token_file_of_another_tokenizer_is_refused_before_the_run) {
 }
 
 // The mask leaves 1 of 3 tokens as targets, so that ranks hold different numbers of them.
-TEST(RunData, masked_targets_count_once_in_every_layout_and_a_resume_goes_on) {
-  const TempFolder folder;
-  std::vector<uint8_t> targets(some_text(3).size() + 1);
-  for (size_t i = 0; i < targets.size(); ++i) targets[i] = i / 40 % 3 == 0;
-  const std::string masked = write_tokens(folder, "a.tokens", some_text(3), targets);
+TEST_F(DataOfRuns, masked_targets_count_once_in_every_layout_and_a_resume_goes_on) {
+  const std::string masked = write_tokens(folder, "a.tokens", some_text(3), /*kept=*/40);
   nlohmann::json run = run_of(folder, {{"files", {masked}}, {"separate_documents", true}});
   const std::vector<double> one = train(run);
   EXPECT_NE(one, train(run_of(folder, {{"files", {write_tokens(folder, "b.tokens", some_text(3))}}})));
@@ -243,8 +215,7 @@ DataPlan talk_plan(const TempFolder& folder) {
   return plan;
 }
 
-TEST(RunData, conversations_bring_their_template_and_the_tokens_that_end_an_answer) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, conversations_bring_their_template_and_the_tokens_that_end_an_answer) {
   DataPlan plan = talk_plan(folder);
   const auto tokenizer = tokenizer_of(plan);
   const RunData data = open_data(plan, *tokenizer);
@@ -258,8 +229,7 @@ TEST(RunData, conversations_bring_their_template_and_the_tokens_that_end_an_answ
   EXPECT_TRUE(open_data(plan, *tokenizer).stop_ids.empty());
 }
 
-TEST(RunData, an_exported_template_begins_with_the_marker_that_was_trained_if_there_is_one) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, an_exported_template_begins_with_the_marker_that_was_trained_if_there_is_one) {
   DataPlan plan = talk_plan(folder);
   plan.chat_template = "mistral";
   const auto exported = [&] { return open_data(plan, *tokenizer_of(plan)).chat_template; };
@@ -268,8 +238,7 @@ TEST(RunData, an_exported_template_begins_with_the_marker_that_was_trained_if_th
   EXPECT_THAT(exported(), testing::StartsWith("{{- '<s>' }}\n"));
 }
 
-TEST(RunData, a_template_of_the_tokenizers_folder_stays_that_of_the_folder) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, a_template_of_the_tokenizers_folder_stays_that_of_the_folder) {
   std::filesystem::create_directory(folder / "words");
   export_tokenizer({"bytes",
                     {"<|im_start|>", "<|im_end|>"},
@@ -286,8 +255,7 @@ TEST(RunData, a_template_of_the_tokenizers_folder_stays_that_of_the_folder) {
   EXPECT_NE(open_data(plan, *tokenizer).chat_template, "") << "the named one was trained";
 }
 
-TEST(RunData, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_in_messages_always) {
-  const TempFolder folder;
+TEST_F(DataOfRuns, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_in_messages_always) {
   DataPlan plan = talk_plan(folder);
   plan.add_special_tokens = {"<|endoftext|>"};
   plan.chat_template = "zephyr";
@@ -311,31 +279,27 @@ TEST(RunData, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_i
   EXPECT_EQ(count(plan), 0);
 }
 
-TEST(RunData, tokens_that_fill_no_sample_are_told_where_they_are_many) {
-  const TempFolder folder;
-  const auto bytes = make_tokenizer("bytes");
+TEST_F(DataOfRuns, tokens_that_fill_no_sample_are_told_where_they_are_many) {
   DataPlan plan = plan_for(folder.write("a.txt", std::string(99, 'a')).string());  // and the end of the document
   const auto notes = [&](int64_t length) {
     plan.seq_length = length;
-    return open_data(plan, *bytes).notes;
+    return open_data(plan, *tokenizer).notes;
   };
   EXPECT_THAT(notes(80), testing::ElementsAre("20 of 100 tokens are not trained: they are too few for one more sample "
                                               "of 80; a smaller data.seq_length leaves fewer"));
   EXPECT_THAT(notes(32), testing::IsEmpty()) << "4 tokens";
 }
 
-TEST(RunData, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused_before_the_run) {
-  const TempFolder folder;
-  const auto bytes = make_tokenizer("bytes");
+TEST_F(DataOfRuns, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused_before_the_run) {
   DataPlan plan = talk_plan(folder);
   plan.chat_template = "chatml";
-  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *bytes, 1 << 20); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 1 << 20); }),
               HasSubstr("has the markers <|im_start|>, <|im_end|>, which are no tokens of the tokenizer \"bytes\""));
   plan.tokenizer = folder.path().string();
   plan.chat_template.clear();
   plan.add_special_tokens.clear();
   test::byte_level_tokenizer(folder, {"<|im_start|>"});
-  folder.write("chat_template.jinja", chat_source(ChatFormat::chatml, *bytes).jinja);
+  folder.write("chat_template.jinja", chat_source(ChatFormat::chatml, *tokenizer).jinja);
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
               HasSubstr("chat_template.jinja has the markers <|im_end|>, which are no tokens"))
       << "the folder's own template";

@@ -1,7 +1,7 @@
 #include "nought/train/run_files.h"
 
+#include "support/in_folder.h"
 #include "support/size.h"
-#include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -20,16 +20,16 @@ RunPlan plan_in(const TempFolder& folder) {
   return plan;
 }
 
-TEST(RunFiles, are_those_of_the_data_and_of_the_configuration) {
-  const TempFolder folder;
+class RunFiles : public test::InFolder {};
+
+TEST_F(RunFiles, are_those_of_the_data_and_of_the_configuration) {
   const Json files = hash_run_files(plan_in(folder));
   EXPECT_EQ(files.size(), 3u) << files;
   for (const char* name : {"a.txt", "b.txt", "run.json"}) EXPECT_TRUE(files.contains((folder / name).string())) << name;
   EXPECT_EQ(describe_changed_files(files, hash_run_files(plan_in(folder))), "");
 }
 
-TEST(RunFiles, what_changed_came_and_went_is_named) {
-  const TempFolder folder;
+TEST_F(RunFiles, what_changed_came_and_went_is_named) {
   const RunPlan plan = plan_in(folder);
   const Json then = hash_run_files(plan);
   folder.write("run.json", "{ }"), folder.write("c.txt", "new"), std::filesystem::remove(folder / "a.txt");
@@ -40,8 +40,7 @@ TEST(RunFiles, what_changed_came_and_went_is_named) {
   EXPECT_EQ(describe_changed_files(Json(), hash_run_files(plan)), "") << "an older checkpoint does not tell";
 }
 
-TEST(RunFiles, of_many_data_files_the_folder_is_named) {
-  const TempFolder folder;
+TEST_F(RunFiles, of_many_data_files_the_folder_is_named) {
   for (int i = 0; i < 250; ++i) folder.write("many/" + std::to_string(i) + ".txt", "text");
   RunPlan plan;
   plan.data.sources = {{{(folder / "many/*.txt").string()}}};
@@ -52,7 +51,7 @@ TEST(RunFiles, of_many_data_files_the_folder_is_named) {
             "changed since the checkpoint: " + (folder / "many/").string());
 }
 
-TEST(RunFiles, a_message_names_three) {
+TEST_F(RunFiles, a_message_names_three) {
   Json then = Json::object(), now = Json::object();
   for (const char* name : {"a", "b", "c", "d", "e"}) then[name] = "0", now[name] = "1";
   EXPECT_EQ(describe_changed_files(then, now), "changed since the checkpoint: a, b, c and 2 more");

@@ -8,14 +8,11 @@
 
 #include "support/message_of.h"
 #include "support/tiny_llama.h"
+#include "support/training_case.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/host.h"
-#include "nought/comm/thread.h"
-#include "nought/kernels/watch.h"
-#include "nought/models/decoder.h"
-#include "nought/train/engine.h"
 
 namespace nought::spike_test {
 namespace {
@@ -47,7 +44,6 @@ TEST(SpikeWatch, a_number_that_is_not_finite_is_a_spike_at_once_and_never_averag
 }
 
 constexpr int kRanks = 3, kSteps = 14, kSpikeAt = 12;
-constexpr int64_t kLength = 8;
 
 /// What rank 1's hardware does wrong in step kSpikeAt: the highest bit of an exponent is flipped.
 struct Fault {
@@ -63,41 +59,27 @@ struct Numbers {
   std::vector<std::string> spikes;  // of each step
 };
 
-Context faulty(const Context& context, const Fault& fault, std::shared_ptr<int> left) {
-  return {context.memory,
-          make_watching_kernels(context.kernels,
-                                [=](std::string_view operation, std::string_view result, const Tensor& values) {
-                                  if (*left == 0 || operation != fault.operation || result != fault.result) return;
-                                  if ((*left)-- > fault.times) return;
-                                  float& value = values.data<float>()[fault.wanders ? *left % values.numel() : 3];
-                                  value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << 30));
-                                }),
-          context.stream};
-}
-
 Numbers run_with(const Fault& fault, double factor, int stage = 0) {
-  Numbers run;
-  run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
-    const auto left = std::make_shared<int>(0);
-    const Context context = ranks.rank() == 1 ? faulty(plain, fault, left) : plain;
-    Decoder decoder(test::tiny_llama());
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(stage)});
-    model.load(InitialState(3));
-    Engine engine(model);
-    if (factor > 0) engine.repeat_spikes(factor);
-    Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
-    for (int32_t t = 0; t < kLength; ++t) {
-      batch.input_ids.data<int32_t>()[t] = t + 9 * ranks.rank();
-      batch.targets.data<int32_t>()[t] = t + 1 + 9 * ranks.rank();
-    }
+  int left = 0;  // runs of the operation on rank 1 that are looked at
+  test::TrainingCase each = test::learning(test::tiny_llama(), test::sharded(kRanks, stage));
+  each.rows.of_step = kRanks, each.lr = 1e-3;
+  each.watched = 1;
+  each.watcher = [&](std::string_view operation, std::string_view result, const Tensor& values) {
+    if (left == 0 || operation != fault.operation || result != fault.result) return;
+    if (left-- > fault.times) return;
+    float& value = values.data<float>()[fault.wanders ? left % values.numel() : 3];
+    value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << 30));
+  };
+  return each.on_rank(0, [&](test::TrainingRank& rank) {
+    if (factor > 0) rank.engine.repeat_spikes(factor);
+    Numbers run;
     for (int step = 1; step <= kSteps; ++step) {
-      *left = step == kSpikeAt ? fault.before + fault.times : 0;
-      const StepResult result = engine.step(std::span(&batch, 1), kRanks * kLength, 1e-3, 1);
-      if (ranks.rank() != 0) continue;
+      if (rank.world.rank() == 1) left = step == kSpikeAt ? fault.before + fault.times : 0;
+      const StepResult result = rank.step(0);
       run.losses.push_back(result.loss), run.norms.push_back(result.grad_norm), run.spikes.push_back(result.spike);
     }
+    return run;
   });
-  return run;
 }
 
 constexpr int kAlways = 1000;

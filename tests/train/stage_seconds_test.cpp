@@ -36,7 +36,7 @@ Json layers_of_kinds() {
 }
 
 RunPlan plan_cut_by_time(const TempFolder& folder, int tensor, int stages) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 3, 1e-3);
   plan.layout.ranks = tensor * stages;
   plan.layout.tensor_ranks = tensor;
   plan.layout.pipeline = {.ranks = stages, .partition = {.method = "profile"}};
@@ -80,14 +80,14 @@ TEST(StageSeconds, are_measured_only_where_the_cut_is_by_time) {
 }
 
 test::ToldRun train(RunPlan plan, int ranks) {
-  plan.layout.accumulation = 4, plan.max_steps = 3;
-  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 3};
+  plan.layout.accumulation = 4;
   return test::run_plan(plan, {.ranks = ranks, .mode = StartMode::overwrite});
 }
 
 TEST(StageSeconds, a_run_that_is_cut_by_them_shows_the_cut_and_has_the_bits_of_one_rank) {
   const TempFolder folder;
-  const test::ToldRun alone = train(test::plan_on_lines(folder), 1), cut = train(plan_cut_by_time(folder, 1, 3), 3);
+  const test::ToldRun alone = train(test::plan_on_lines(folder, 3, 1e-3), 1),
+                      cut = train(plan_cut_by_time(folder, 1, 3), 3);
   EXPECT_EQ(cut.losses(), alone.losses());
   for (size_t i = 0; i < alone.steps.size(); ++i) EXPECT_EQ(cut.steps[i].grad_norm, alone.steps[i].grad_norm);
   ASSERT_EQ(cut.summary.mesh.size(), 5u);

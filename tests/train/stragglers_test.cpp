@@ -4,10 +4,10 @@
 #include <thread>
 
 #include "support/trainer_runs.h"
+#include "support/watched_context.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/kernels/watch.h"
 #include "nought/train/trainer.h"
 
 namespace nought::stragglers_test {
@@ -100,12 +100,9 @@ constexpr auto kPause = std::chrono::milliseconds(25);
 
 /// The CPU, but each embedding, of which a forward pass has one, takes longer than all else in a tiny model.
 Context slow_context() {
-  Context context = Context::cpu();
-  context.kernels =
-      make_watching_kernels(context.kernels, [](std::string_view operation, std::string_view, const Tensor&) {
-        if (operation == "Embedding") std::this_thread::sleep_for(kPause);
-      });
-  return context;
+  return test::watched(Context::cpu(), [](std::string_view operation, std::string_view, const Tensor&) {
+    if (operation == "Embedding") std::this_thread::sleep_for(kPause);
+  });
 }
 
 test::ToldRun told_by(const RunPlan& plan, bool slow) {
@@ -117,11 +114,10 @@ test::ToldRun told_by(const RunPlan& plan, bool slow) {
 
 TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_losses_stay) {
   const test::TempFolder folder;
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 8, 1e-3);
   plan.layout.micro_batch = 1;
-  plan.train_batch = 2, plan.max_steps = 8, plan.logging_steps = 2, plan.save_steps = 0;
+  plan.logging_steps = 2;
   plan.layout.zero_stage = 2;
-  plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
   const test::ToldRun off = told_by(plan, false);
   for (const StepReport& report : off.steps) EXPECT_FALSE(report.ranks) << report.step;
   plan.log_straggler = true;

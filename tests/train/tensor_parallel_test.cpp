@@ -59,17 +59,14 @@ struct BatchGradients {
 /// Those of a row of so many tokens, as the last rank has them.
 BatchGradients gradients_of(TrainingCase each, int64_t tokens) {
   each.rows = {.of_step = 1, .length = tokens, .learnable = true};
-  BatchGradients all;
-  each.on_ranks([&](TrainingRank& rank) {
+  return each.on_rank(-1, [](TrainingRank& rank) {
     const double loss = rank.evaluate(0);
-    WholeTensors gradients = rank.gradients();
-    if (rank.world.rank() + 1 < rank.world.size()) return;
-    all = {loss, std::move(gradients), {}};
+    BatchGradients all{loss, rank.gradients(), {}};
     for (const auto& unit : rank.decoder.units())
       for (const Parameter& parameter : unit->parameters())
         if (parameter.trainable && parameter.partial_along.has(Axis::tensor)) all.added.push_back(parameter.name);
+    return all;
   });
-  return all;
 }
 
 /// The gradients of what sees slices alone, such as norms, are added in another order.
@@ -91,17 +88,12 @@ TEST_P(TensorParallel, any_number_of_tokens_in_slices_gives_the_loss_and_the_gra
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallel,
                          ::testing::Values("qk_norms", "biases", "latent", "sinks", "head_norms"),
-                         [](const auto& info) { return std::string(info.param); });
+                         test::name_of_structure);
 
 /// Ranks that share heads each cache the keys and values of their own, and all see the logits of the whole vocabulary.
 TEST(TensorParallelCache, logits_are_those_of_one_rank_and_a_token_that_one_ranks_slice_has_changes_no_bit) {
   const auto last_logits = [](int tensor, bool slices) {
-    std::vector<float> logits;
-    TrainingCase{.mesh = {.sizes = {.tensor = tensor}, .sequence_parallel = slices}}.on_ranks([&](TrainingRank& rank) {
-      const std::vector<float> mine = rank.cached_logits();
-      if (rank.world.rank() == tensor - 1) logits = mine;
-    });
-    return logits;
+    return TrainingCase{.mesh = {.sizes = {.tensor = tensor}, .sequence_parallel = slices}}.cached_logits();
   };
   const WholeTensors alone{{"logits", last_logits(1, false)}};
   for (const int tensor : {2, 4}) {

@@ -21,16 +21,11 @@ class TiledMlp : public ::testing::TestWithParam<const char*> {
     if (tiles > 0) each.recompute.mlp_tiles = tiles;
     return each;
   }
-  static TrainingResult whole(int layers) {
-    TrainingCase each = in_tiles(0);
-    each.model = test::small_model(GetParam(), layers);
-    return each.run();
-  }
 };
 
 TEST_P(TiledMlp, steps_are_those_without_tiles_and_recomputation_changes_no_bit) {
   const TrainingResult none = in_tiles(5).run();
-  expect_close(none, whole(2));
+  expect_close(none, in_tiles(0).run());
   for (const Recompute mode : {Recompute::selective, Recompute::full})
     expect_same_bits(in_tiles(5, {}, mode).run(), none);
 }
@@ -38,22 +33,16 @@ TEST_P(TiledMlp, steps_are_those_without_tiles_and_recomputation_changes_no_bit)
 /// Tensor parallel with slices of the tokens and without, context parallel by each method, ZeRO 3, and pipelines whose
 /// gradients of weights wait.
 TEST_P(TiledMlp, steps_are_those_of_one_rank_on_meshes) {
-  const TrainingResult of_two_layers = whole(2);
-  for (const MeshLayout& layout :
-       std::vector<MeshLayout>{{.sizes = {.tensor = 2}},
-                               {.sizes = {.tensor = 4}, .sequence_parallel = true},
-                               {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
-                               {.sizes = {.context = 2}, .stage = 3, .method = ContextMethod::ring},
-                               {.sizes = {.context = 2, .tensor = 2},
-                               .sequence_parallel = true,
-                               .stage = 1,
-                               .method = ContextMethod::gather},
-                               {.sizes = {.shard = 2, .context = 2}, .stage = 2, .method = ContextMethod::heads},
-                               {.sizes = {.pipeline = 2}, .schedule = PipelineSchedule::zbh1},
-                               {.sizes = {.shard = 2, .pipeline = 2}, .stage = 2, .schedule = PipelineSchedule::zbv}}) {
-    SCOPED_TRACE(layout.str());
-    expect_close(in_tiles(3, layout).run(), layout.layers() == 2 ? of_two_layers : whole(layout.layers()));
-  }
+  test::expect_like_one_rank(
+      {{.sizes = {.tensor = 2}},
+       {.sizes = {.tensor = 4}, .sequence_parallel = true},
+       {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
+       {.sizes = {.context = 2}, .stage = 3, .method = ContextMethod::ring},
+       {.sizes = {.context = 2, .tensor = 2}, .sequence_parallel = true, .stage = 1, .method = ContextMethod::gather},
+       {.sizes = {.shard = 2, .context = 2}, .stage = 2, .method = ContextMethod::heads},
+       {.sizes = {.pipeline = 2}, .schedule = PipelineSchedule::zbh1},
+       {.sizes = {.shard = 2, .pipeline = 2}, .stage = 2, .schedule = PipelineSchedule::zbv}},
+      [](const MeshLayout& layout) { return in_tiles(3, layout); });
 }
 
 /// The scales of the delayed recipe are those of all tiles; those of the current one are of each tile.
@@ -73,7 +62,7 @@ TEST_P(TiledMlp, bf16_and_fp8_follow_a_run_without_tiles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TiledMlp, ::testing::Values("qk_norms", "shared_experts", "biases"),
-                         [](const auto& info) { return std::string(info.param); });
+                         test::name_of_structure);
 
 }  // namespace
 }  // namespace nought::tiled_mlp_test

@@ -7,13 +7,9 @@
 #include <set>
 
 #include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
-#include "nought/comm/thread.h"
-#include "nought/kernels/timed.h"
-#include "nought/models/decoder.h"
-#include "nought/train/engine.h"
 
 namespace nought::trace_test {
 namespace {
@@ -21,27 +17,15 @@ namespace {
 constexpr int kRanks = 2;
 
 nlohmann::json trace_of_a_step(const std::filesystem::path& file) {
-  run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
-    Context context = plain;
-    const auto timeline = std::make_shared<Timeline>();
-    context.kernels = make_timed_kernels(plain.kernels, timeline);
-    Decoder decoder(ModelConfig::from_json({{"model_type", "llama"},
-                                            {"vocab_size", 32},
-                                            {"hidden_size", 16},
-                                            {"intermediate_size", 24},
-                                            {"num_hidden_layers", 2},
-                                            {"num_attention_heads", 2},
-                                            {"max_position_embeddings", 16}}));
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3)});
-    model.load(InitialState(1));
-    Engine engine(model);
-    const Batch batch{context.zeros({1, 8}, DType::i32), context.zeros({1, 8}, DType::i32)};
-    ranks.record(timeline);
+  test::TrainingCase each = test::learning(test::tiny_llama(), test::sharded(kRanks, 3));
+  each.rows.of_step = kRanks, each.timed = true;
+  each.on_ranks([&](test::TrainingRank& rank) {
+    rank.world.record(rank.timeline);
     const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
-    timeline->start();
-    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
-    model.settle();
-    write_trace(ranks, context, timeline->take(), origin, file);
+    rank.timeline->start();
+    rank.step(0);
+    rank.model.settle();
+    write_trace(rank.world, rank.context, rank.timeline->take(), origin, file);
   });
   return nlohmann::json::parse(std::ifstream(file));
 }

@@ -2,6 +2,8 @@
 // does on the way.
 #include <fstream>
 
+#include "support/in_folder.h"
+#include "support/loaded_states.h"
 #include "support/recorded_calls.h"
 #include "support/trainer_runs.h"
 #include <gmock/gmock.h>
@@ -26,14 +28,11 @@ using testing::HasSubstr;
 using testing::Not;
 
 RunPlan plan_in(const TempFolder& folder, int stage = 2) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 6);
   plan.layout.accumulation = 2;
   plan.train_batch = 8;
   plan.layout.zero_stage = stage;
   plan.layout.sharding.overlap = true;
-  plan.max_steps = 6;
-  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 6};
-  plan.save_steps = 0;
   return plan;
 }
 
@@ -48,7 +47,13 @@ ToldRun run(const RunPlan& plan, StartMode mode = StartMode::fresh, const Stop& 
   return test::run_plan(plan, {.ranks = 2, .mode = mode, .stopped_rank = stop.rank, .stopped_in_step = stop.step});
 }
 
-TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_on_bit_for_bit) {
+/// A run in a folder.
+class TrainerRun : public test::InFolder {
+ protected:
+  RunPlan plan = plan_in(folder);
+};
+
+TEST_F(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_on_bit_for_bit) {
   for (const int stage : {0, 1, 2, 3}) {
     const TempFolder whole_folder;
     const std::vector<double> whole = run(plan_in(whole_folder, stage)).losses();
@@ -70,9 +75,7 @@ TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_
   }
 }
 
-TEST(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
   plan.save_epochs = true;
   plan.max_steps = 0, plan.num_epochs = 2;
   const ToldRun events = run(plan);
@@ -87,7 +90,7 @@ TEST(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
   EXPECT_EQ(saved, expected) << "choose data of which epochs end within a step";
 }
 
-TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are_all_applied_at_the_end) {
+TEST_F(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are_all_applied_at_the_end) {
   for (const bool in_files : {false, true}) {
     const auto plan_of = [&](const TempFolder& folder) {
       RunPlan plan = plan_in(folder);
@@ -115,9 +118,7 @@ TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are
   }
 }
 
-TEST(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk) {
   plan.save_steps = 2, plan.save_total_limit = 1;
   const test::RecordedCalls recorded;
   run(plan);
@@ -136,9 +137,7 @@ TEST(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk)
   EXPECT_THAT(removed, ElementsAre("checkpoint-2", "checkpoint-4"));
 }
 
-TEST(TrainerRun, what_a_run_could_not_remove_behind_its_last_save_goes_when_it_is_resumed) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, what_a_run_could_not_remove_behind_its_last_save_goes_when_it_is_resumed) {
   plan.save_steps = 2;
   run(plan);
   EXPECT_EQ(list_checkpoints(plan.output_dir).size(), 3u);
@@ -147,9 +146,7 @@ TEST(TrainerRun, what_a_run_could_not_remove_behind_its_last_save_goes_when_it_i
   EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(fs::path(plan.output_dir) / "checkpoint-6"));
 }
 
-TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
   plan.data.validation_fraction = 0.2;
   plan.eval_strategy = EvalStrategy::steps;
   plan.eval_steps = 2;
@@ -167,9 +164,7 @@ TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
   EXPECT_EQ(run(plan, StartMode::resume).events[1], "step 5");
 }
 
-TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the_end_before_the_last_validation) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the_end_before_the_last_validation) {
   plan.data.validation_fraction = 0.2;
   plan.save_steps = 2;
   ToldRun events;
@@ -194,20 +189,9 @@ TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the
   EXPECT_TRUE(holds_weights(folder / "out"));
 }
 
-std::vector<float> weights_of(const ModelSource& source) {
-  const Context context = Context::reference();
-  std::vector<float> all;
-  for (const auto& unit : source.model().units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Tensor values = context.empty({parameter.shape.numel()}, DType::f32);
-      source.weights().fill(StateKind::master, parameter, {0, values.numel()}, values);
-      const std::vector<float> some = values.to_vector<float>();
-      all.insert(all.end(), some.begin(), some.end());
-    }
-  return all;
-}
+test::WholeTensors weights_of(const ModelSource& source) { return test::values_of(source.weights(), source.model()); }
 
-TEST(TrainerRun, the_best_checkpoint_is_kept_and_exported_also_when_the_run_was_interrupted) {
+TEST_F(TrainerRun, the_best_checkpoint_is_kept_and_exported_also_when_the_run_was_interrupted) {
   for (const bool interrupted : {false, true}) {
     const TempFolder folder;
     RunPlan plan = plan_in(folder);
@@ -235,9 +219,7 @@ TEST(TrainerRun, the_best_checkpoint_is_kept_and_exported_also_when_the_run_was_
   }
 }
 
-TEST(TrainerRun, the_last_checkpoint_may_be_the_best) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, the_last_checkpoint_may_be_the_best) {
   plan.data.validation_fraction = 0.2;
   plan.save_steps = 2;
   plan.save_total_limit = 1;
@@ -247,8 +229,7 @@ TEST(TrainerRun, the_last_checkpoint_may_be_the_best) {
   EXPECT_FALSE(read_export_record(folder / "out")->best.has_value());
 }
 
-TEST(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
-  const TempFolder folder;
+TEST_F(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
   for (const bool fp8 : {false, true}) {
     std::vector<std::vector<std::string>> texts;
     for (const int stage : {0, 1, 2, 3}) {
@@ -271,9 +252,7 @@ TEST(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
   }
 }
 
-TEST(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go) {
   plan.save_steps = 2;
   const std::vector<double> whole = run(plan).losses();
   plan.resume_from = "2";
@@ -288,9 +267,7 @@ TEST(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go) {
   EXPECT_EQ(rest.losses(), std::vector<double>(whole.begin() + 3, whole.end()));
 }
 
-TEST(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {
   plan.save_steps = 2;
   const std::vector<double> whole = run(plan).losses();
   plan.resume_from = (folder / "out/checkpoint-4").string();

@@ -27,10 +27,8 @@ using testing::IsEmpty;
 using testing::Not;
 
 RunPlan plan_in(const TempFolder& folder) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 4, 1e-3);
   plan.train_batch = 4;
-  plan.max_steps = 4;
-  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 4};
   plan.save_steps = 3;
   return plan;
 }
@@ -87,19 +85,6 @@ TEST(Trainer, notes_that_the_step_to_profile_is_none_of_the_runs) {
   const ToldRun told = told_by(plan, 1);
   EXPECT_THAT(told.summary.notes, Contains(HasSubstr("profile_step is 40, the run makes steps 1 to 4")));
   for (const StepReport& report : told.steps) EXPECT_FALSE(report.profile.has_value());
-}
-
-TEST(Trainer, validates_as_often_as_the_plan_says) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
-  plan.data.validation_fraction = 0.2;
-  plan.eval_strategy = EvalStrategy::steps;
-  plan.eval_steps = 2;
-  plan.eval_micro_batch = 2;
-  const ToldRun told = told_by(plan, 1);
-  EXPECT_THAT(told.events, Contains("validated 2"));
-  EXPECT_THAT(told.events, Contains("validated 4"));
-  EXPECT_THAT(told.events, Not(Contains("validated 3")));
 }
 
 TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {

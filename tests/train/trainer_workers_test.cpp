@@ -17,12 +17,9 @@ using test::ToldRun;
 using testing::HasSubstr;
 
 RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 8);
   plan.layout.ranks = ranks;
   plan.train_batch = 2 * ranks;
-  plan.max_steps = 8;
-  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 8};
-  plan.save_steps = 0;
   return plan;
 }
 

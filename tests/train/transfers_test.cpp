@@ -21,13 +21,10 @@ ModelConfig experts(bool balanced) {
 }
 
 TrainingCase case_of(const ModelConfig& model = small_model("grouped_heads"), const Method& method = AdamOptions{}) {
-  return {.model = model,
-          .settings = {.optimizer = {.method = method}},
-          .steps = {0, 3},
-          .rows = {.of_step = 4, .length = 8, .learnable = true},
-          .accumulation = 2,
-          .clipping = 1,
-          .evaluates = true};
+  TrainingCase each = test::learning(model);
+  each.settings.optimizer = {.method = method};
+  each.steps.end = 3, each.accumulation = 2, each.evaluates = true;
+  return each;
 }
 
 /// What the host waits for, on one rank and on two; the results are those of the CPU to the bit. counts: of experts,

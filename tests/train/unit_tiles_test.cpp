@@ -39,25 +39,18 @@ TEST_P(UnitTiles, steps_are_those_without_tiles_and_recomputation_changes_no_bit
 TEST_P(UnitTiles, stages_agree_bit_for_bit) {
   for (const int ranks : {2, 4})
     for (const int stage : {0, 2}) {
-      SCOPED_TRACE(sharded(ranks, stage).str());
       expect_same_bits(in_tiles(3, sharded(ranks, stage + 1)).run(), in_tiles(3, sharded(ranks, stage)).run());
     }
 }
 
 TEST_P(UnitTiles, steps_are_those_of_one_rank_on_meshes) {
-  const TrainingResult of_two_layers = whole_.run();
-  for (const MeshLayout& layout :
-       std::vector<MeshLayout>{{.sizes = {.tensor = 2}},
-                               {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
-                               {.sizes = {.context = 2}, .stage = 3, .method = ContextMethod::ring},
-                               {.sizes = {.replicate = 2, .shard = 2}, .stage = 3},
-                               {.sizes = {.pipeline = 2}, .schedule = PipelineSchedule::zbh1},
-                               {.sizes = {.shard = 2, .pipeline = 2}, .stage = 2, .schedule = PipelineSchedule::zbv}}) {
-    SCOPED_TRACE(layout.str());
-    TrainingCase alone = in_tiles(1, layout);
-    alone.mesh = {};
-    expect_close(in_tiles(3, layout).run(), layout.layers() == 2 ? of_two_layers : alone.run());
-  }
+  test::expect_like_one_rank({{.sizes = {.tensor = 2}},
+                              {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
+                              {.sizes = {.context = 2}, .stage = 3, .method = ContextMethod::ring},
+                              {.sizes = {.replicate = 2, .shard = 2}, .stage = 3},
+                              {.sizes = {.pipeline = 2}, .schedule = PipelineSchedule::zbh1},
+                              {.sizes = {.shard = 2, .pipeline = 2}, .stage = 2, .schedule = PipelineSchedule::zbv}},
+                             [](const MeshLayout& layout) { return in_tiles(3, layout); });
 }
 
 TEST_P(UnitTiles, bf16_follows_a_run_without_tiles) {
@@ -69,13 +62,8 @@ TEST_P(UnitTiles, bf16_follows_a_run_without_tiles) {
 
 /// As text samples of a run do.
 TEST_P(UnitTiles, logits_of_generation_are_those_of_whole_units) {
-  const auto logits_of = [&](int64_t tiles) {
-    std::vector<float> logits;
-    in_tiles(tiles, sharded(2, 3)).on_ranks([&](TrainingRank& rank) {
-      const std::vector<float> mine = rank.cached_logits();
-      if (rank.is_first()) logits = mine;
-    });
-    return test::WholeTensors{{"logits", logits}};
+  const auto logits_of = [](int64_t tiles) {
+    return test::WholeTensors{{"logits", in_tiles(tiles, sharded(2, 3)).cached_logits()}};
   };
   test::expect_close(logits_of(3), logits_of(1), 1e-5);
 }
@@ -136,7 +124,7 @@ TEST_P(UnitTiles, exports_are_those_of_whole_units) {
 
 INSTANTIATE_TEST_SUITE_P(Families, UnitTiles,
                          ::testing::Values("qk_norms", "shared_experts", "biases", "sinks", "post_norms"),
-                         [](const auto& info) { return std::string(info.param); });
+                         test::name_of_structure);
 
 }  // namespace
 }  // namespace nought::unit_tiles_test

@@ -1,8 +1,8 @@
 // What would stop a run is found before it starts.
 #include "nought/train/validate_run.h"
 
+#include "support/in_folder.h"
 #include "support/size.h"
-#include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -34,16 +34,18 @@ std::string refusal(const RunPlan& plan, StartMode mode = StartMode::fresh) {
   return message_of<Error>([&] { validate_run(plan, mode); });
 }
 
-TEST(ValidateRun, makes_the_output_folder_and_leaves_nothing_else_behind) {
-  const TempFolder folder;
+class ValidateRun : public test::InFolder {
+ protected:
+  RunPlan plan = plan_in(folder);
+};
+
+TEST_F(ValidateRun, makes_the_output_folder_and_leaves_nothing_else_behind) {
   EXPECT_EQ(refusal(plan_in(folder)), "");
   EXPECT_TRUE(fs::is_directory(folder / "out"));
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(ValidateRun, a_folder_for_files_of_states_or_parameters_is_made_where_its_parent_is_there) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, a_folder_for_files_of_states_or_parameters_is_made_where_its_parent_is_there) {
   plan.layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()}};
   EXPECT_EQ(refusal(plan), "");
   plan.layout.sharding.offload_param = {.tier = {Pool::file, (folder / "nowhere/swap").string()}};
@@ -62,9 +64,7 @@ TEST(ValidateRun, a_folder_for_files_of_states_or_parameters_is_made_where_its_p
   EXPECT_THAT(refusal(plan), HasSubstr("zero_optimization.offload_optimizer.nvme_path"));
 }
 
-TEST(ValidateRun, what_the_plan_lacks_is_named) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, what_the_plan_lacks_is_named) {
   plan.model_config = nullptr;
   EXPECT_THAT(refusal(plan), HasSubstr("model is missing"));
   plan = plan_in(folder);
@@ -72,9 +72,7 @@ TEST(ValidateRun, what_the_plan_lacks_is_named) {
   EXPECT_THAT(refusal(plan), HasSubstr("data.files is empty"));
 }
 
-TEST(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwise) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwise) {
   plan.data.seq_length = 0;
   EXPECT_EQ(with_model_folder(plan).data.seq_length, 32) << "of an inline model";
   folder.write("model/config.json", plan.model_config.dump());
@@ -87,9 +85,7 @@ TEST(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwi
   EXPECT_EQ(with_model_folder(plan).data.seq_length, 16);
 }
 
-TEST(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note) {
   plan.layout.micro_batch = 1, plan.max_steps = 1;
   plan.data.seq_length = 33;
   EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre(HasSubstr("beyond the 32 positions")));
@@ -98,9 +94,7 @@ TEST(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note)
   EXPECT_THAT(refusal(plan), HasSubstr("33 tokens exceeds the 32 positions that the model has learned"));
 }
 
-TEST(ValidateRun, a_vocabulary_that_no_text_reaches_and_bytes_by_default_are_noted) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, a_vocabulary_that_no_text_reaches_and_bytes_by_default_are_noted) {
   EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre());
   plan.model_config["vocab_size"] = 300;
   plan.resolved.push_back({"data.tokenizer", "bytes", "default for an inline model"});
@@ -110,7 +104,7 @@ TEST(ValidateRun, a_vocabulary_that_no_text_reaches_and_bytes_by_default_are_not
                   HasSubstr("the model has 300 tokens and the tokenizer \"bytes\" 256: no text gives the other 44")));
 }
 
-TEST(ValidateRun, long_sequences_that_nobody_asked_for_are_noted) {
+TEST_F(ValidateRun, long_sequences_that_nobody_asked_for_are_noted) {
   RunPlan plan;
   plan.data.seq_length = 8192;
   ModelConfig config = test::tiny_llama();
@@ -123,9 +117,7 @@ TEST(ValidateRun, long_sequences_that_nobody_asked_for_are_noted) {
   EXPECT_THAT(notes(), ElementsAre());
 }
 
-TEST(ValidateRun, a_dry_run_writes_nothing_and_refuses_the_same_folders) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, a_dry_run_writes_nothing_and_refuses_the_same_folders) {
   validate_run(plan, StartMode::fresh, kDryRun);
   EXPECT_FALSE(fs::exists(folder / "out"));
   folder.write("file", "x");
@@ -136,16 +128,12 @@ TEST(ValidateRun, a_dry_run_writes_nothing_and_refuses_the_same_folders) {
   }
 }
 
-TEST(ValidateRun, the_model_must_have_every_id_of_the_tokenizer) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, the_model_must_have_every_id_of_the_tokenizer) {
   plan.model_config["vocab_size"] = 255;
   EXPECT_THAT(refusal(plan), HasSubstr("at least 256"));
 }
 
-TEST(ValidateRun, data_and_output_must_be_there) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, data_and_output_must_be_there) {
   plan.data.sources = {{{(folder / "none.txt").string()}}};
   EXPECT_THAT(refusal(plan), HasSubstr("none.txt"));
   plan = plan_in(folder);
@@ -155,9 +143,7 @@ TEST(ValidateRun, data_and_output_must_be_there) {
   EXPECT_THAT(refusal(plan, StartMode::resume), HasSubstr("nothing to resume"));
 }
 
-TEST(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced) {
   const auto talk = [](const std::string& question) {
     return Json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", "y"}}}}}
                .dump() +
@@ -177,16 +163,12 @@ TEST(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced) {
   EXPECT_THAT(said(false), testing::Not(HasSubstr("no target")));
 }
 
-TEST(ValidateRun, a_capacity_is_for_models_with_experts) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, a_capacity_is_for_models_with_experts) {
   plan.moe_capacity_factor = 1.5;
   EXPECT_THAT(refusal(plan), HasSubstr("a llama model has no experts"));
 }
 
-TEST(ValidateRun, a_profile_goes_to_a_file_that_can_be_written) {
-  const TempFolder folder;
-  RunPlan plan = plan_in(folder);
+TEST_F(ValidateRun, a_profile_goes_to_a_file_that_can_be_written) {
   plan.profile = ProfileOptions{};
   plan.profile->output_file = folder.path().string();
   EXPECT_THAT(refusal(plan), HasSubstr("is a folder: name a file in it"));
@@ -195,8 +177,7 @@ TEST(ValidateRun, a_profile_goes_to_a_file_that_can_be_written) {
   EXPECT_TRUE(fs::is_directory(folder / "more"));
 }
 
-TEST(ValidateRun, monitors_write_to_folders_that_can_be_made) {
-  const TempFolder folder;
+TEST_F(ValidateRun, monitors_write_to_folders_that_can_be_made) {
   folder.write("file", "x");
   for (std::string RunPlan::*monitor : {&RunPlan::tensorboard_dir, &RunPlan::csv_dir}) {
     RunPlan plan = plan_in(folder);

@@ -3,12 +3,14 @@
 #include <cmath>
 #include <numeric>
 
+#include "support/in_folder.h"
+#include "support/loaded_states.h"
 #include "support/message_of.h"
+#include "support/token_file.h"
 #include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/data/token_file.h"
 #include "nought/train/checkpoint_folders.h"
 
 namespace nought::wiring_test {
@@ -19,19 +21,17 @@ using test::message_of;
 using test::TempFolder;
 using testing::HasSubstr;
 
-std::string some_text(int lines) {
+std::string some_text() {
   std::string text;
-  for (int i = 0; i < lines; ++i) text += fmt::format("line {} of a text that repeats itself.\n", i * 7 % 23);
+  for (int i = 0; i < 100; ++i) text += fmt::format("line {} of a text that repeats itself.\n", i * 7 % 23);
   return text;
 }
 
 RunPlan plan_for(const TempFolder& folder) {
-  RunPlan plan = test::plan_on_lines(folder);
+  RunPlan plan = test::plan_on_lines(folder, 8);
   plan.model_config.update({{"hidden_size", 32}, {"intermediate_size", 48}, {"num_attention_heads", 4}});
   plan.layout.micro_batch = 4;
-  plan.max_steps = 8;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 3e-3};
-  plan.save_steps = 0;
   plan.seed = 9;
   return plan;
 }
@@ -42,7 +42,17 @@ test::ToldRun run(RunPlan plan, int ranks = 1, StartMode mode = StartMode::overw
   return test::run_plan(plan, {.ranks = ranks, .mode = mode});
 }
 
-TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resumes_without_them) {
+void expect_goes_on(RunPlan plan, const test::ToldRun& whole, int64_t from, int ranks = 1) {
+  plan.layout.micro_batch /= ranks;
+  test::expect_resumes(plan, whole, from, ranks);
+}
+
+class Wiring : public test::InFolder {
+ protected:
+  RunPlan plan = plan_for(folder);
+};
+
+TEST_F(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resumes_without_them) {
   const TempFolder folder, drive;
   const RunPlan plain = plan_for(folder);
   RunPlan offloaded = plain;
@@ -53,12 +63,10 @@ TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resum
   EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
   offloaded.save_steps = 4;
   run(offloaded, 2);
-  fs::remove_all(checkpoint_path(offloaded.output_dir, 8));
-  const std::vector<double> losses = whole.losses();
-  EXPECT_EQ(run(plain, 2, StartMode::resume).losses(), std::vector<double>(losses.begin() + 4, losses.end()));
+  expect_goes_on(plain, whole, 4, 2);
 }
 
-TEST(Wiring, experts_take_the_plans_capacity) {
+TEST_F(Wiring, experts_take_the_plans_capacity) {
   RunPlan plan;
   plan.model_config = {{"model_type", "mixtral"}};
   EXPECT_EQ(model_config_of(plan).experts->capacity_factor, 0);
@@ -70,26 +78,17 @@ TEST(Wiring, experts_take_the_plans_capacity) {
 
 /// |weights after step 1 - weights that the plan's seed gives|.
 double distance_moved(const RunPlan& plan) {
-  const Context context = Context::reference();
   const Decoder decoder(model_config_of(plan));
-  const Checkpoint checkpoint(list_checkpoints(plan.output_dir).front(), decoder);
+  const test::WholeTensors before = test::values_of(InitialState(plan.seed), decoder);
   double squares = 0;
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Interval whole{0, parameter.range.size()};
-      const Tensor before = context.empty({whole.end}, DType::f32), after = context.empty({whole.end}, DType::f32);
-      InitialState(plan.seed).fill(StateKind::master, parameter, whole, before);
-      checkpoint.fill(StateKind::master, parameter, whole, after);
-      for (int64_t i = 0; i < whole.end; ++i)
-        squares += std::pow(double{after.data<float>()[i]} - double{before.data<float>()[i]}, 2);
-    }
+  for (const auto& [name, after] :
+       test::values_of(Checkpoint(list_checkpoints(plan.output_dir).front(), decoder), decoder))
+    for (size_t i = 0; i < after.size(); ++i) squares += std::pow(double{after[i]} - before.at(name)[i], 2);
   return std::sqrt(squares);
 }
 
 // Plain descent: a step goes as far as the rate times the norm of the clipped gradient.
-TEST(Wiring, a_step_goes_as_far_as_the_rate_and_the_clipping_say) {
-  const TempFolder folder;
-  RunPlan plan = plan_for(folder);
+TEST_F(Wiring, a_step_goes_as_far_as_the_rate_and_the_clipping_say) {
   plan.layout.sharding.optimizer = {.method = SgdOptions{}};
   plan.schedule.peak_lr = 0.05;
   plan.max_steps = 1;
@@ -106,19 +105,10 @@ TEST(Wiring, a_step_goes_as_far_as_the_rate_and_the_clipping_say) {
   }
 }
 
-TEST(Wiring, the_loss_of_an_untrained_model_is_the_mean_over_the_targets_that_count) {
-  const TempFolder folder;
-  const auto bytes = make_tokenizer("bytes");
+TEST_F(Wiring, the_loss_of_an_untrained_model_is_the_mean_over_the_targets_that_count) {
   for (const bool masked : {false, true}) {
-    TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());
-    std::vector<int32_t> ids;
-    bytes->encode_document(some_text(100), ids);
-    std::vector<uint8_t> targets(ids.size());
-    for (size_t i = 0; i < targets.size(); ++i) targets[i] = !masked || i / 40 % 3 == 0;
-    writer.add(ids, targets);
-    writer.write(folder / "a.tokens");
     RunPlan plan = plan_for(folder);
-    plan.data.sources = {{{(folder / "a.tokens").string()}}};
+    plan.data.sources = {{{test::write_tokens(folder, "a.tokens", some_text(), masked ? 40 : 0)}}};
     plan.max_steps = 1;
     for (const bool separate : {false, true})
       for (const int ranks : {1, 2}) {
@@ -141,8 +131,7 @@ RunPlan overflowing(const TempFolder& folder) {
   return plan;
 }
 
-TEST(Wiring, skipped_steps_do_not_move_the_schedule) {
-  const TempFolder folder;
+TEST_F(Wiring, skipped_steps_do_not_move_the_schedule) {
   const RunPlan plan = overflowing(folder);
   const test::ToldRun reports = run(plan, 2);
   int64_t updates = 0, skipped = 0;
@@ -156,8 +145,7 @@ TEST(Wiring, skipped_steps_do_not_move_the_schedule) {
   EXPECT_GE(updates, 6) << "too many overflow, so the test says little";
 }
 
-TEST(Wiring, a_run_that_skipped_steps_resumes_bit_for_bit) {
-  const TempFolder folder;
+TEST_F(Wiring, a_run_that_skipped_steps_resumes_bit_for_bit) {
   const test::ToldRun whole = run(overflowing(folder), 2);
   ASSERT_EQ(whole.steps.size(), 18u);
   EXPECT_TRUE(whole.steps[0].skipped && !whole.steps[8].skipped);
@@ -176,7 +164,7 @@ TEST(Wiring, a_run_that_skipped_steps_resumes_bit_for_bit) {
 }
 
 /// What a run keeps beside weights and moments: scales of 8-bit products, the draws of random rounding.
-TEST(Wiring, eight_bit_products_and_random_rounding_resume_bit_for_bit) {
+TEST_F(Wiring, eight_bit_products_and_random_rounding_resume_bit_for_bit) {
   for (const bool fp8 : {false, true}) {
     const TempFolder folder;
     RunPlan plan = plan_for(folder);
@@ -188,17 +176,14 @@ TEST(Wiring, eight_bit_products_and_random_rounding_resume_bit_for_bit) {
       plan.layout.sharding.optimizer.master_weights = false;
       plan.layout.sharding.optimizer.state_dtype = DType::bf16;
     }
-    const std::vector<double> whole = run(plan).losses();
-    fs::remove_all(folder / "out/checkpoint-8");
-    EXPECT_EQ(run(plan, 1, StartMode::resume).losses(), std::vector<double>(whole.begin() + 4, whole.end())) << fp8;
+    const test::ToldRun whole = run(plan);
+    expect_goes_on(plan, whole, 4);
     plan.seed = 10;
-    EXPECT_NE(run(plan).losses(), whole);
+    EXPECT_NE(run(plan).losses(), whole.losses());
   }
 }
 
-TEST(Wiring, a_run_from_a_folder_begins_with_its_weights_and_the_seed_orders_its_samples) {
-  const TempFolder folder;
-  RunPlan plan = plan_for(folder);
+TEST_F(Wiring, a_run_from_a_folder_begins_with_its_weights_and_the_seed_orders_its_samples) {
   plan.max_steps = 40;
   const std::vector<double> first = run(plan).losses();
   ASSERT_LT(first.back(), first.front() - 1) << "the model does not learn, so the test says little";
@@ -213,9 +198,7 @@ TEST(Wiring, a_run_from_a_folder_begins_with_its_weights_and_the_seed_orders_its
   EXPECT_NE(run(plan).losses().front(), again.front());
 }
 
-TEST(Wiring, a_run_validates_with_the_validation_data) {
-  const TempFolder folder;
-  RunPlan plan = plan_for(folder);
+TEST_F(Wiring, a_run_validates_with_the_validation_data) {
   const std::string other(333, 'x');
   plan.data.validation_files = {folder.write("other.txt", other).string()};
   const test::ToldRun reports = run(plan, 2);
@@ -223,9 +206,7 @@ TEST(Wiring, a_run_validates_with_the_validation_data) {
   EXPECT_GT(reports.validations.back().second.loss, reports.steps.back().loss) << "no x was ever seen";
 }
 
-TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
-  const TempFolder folder;
-  RunPlan plan = plan_for(folder);
+TEST_F(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
   plan.layout.sharding.optimizer = {.method = SgdOptions{}};
   plan.gradient_clipping = 0;
   plan.schedule.peak_lr = 1e30;

@@ -27,7 +27,6 @@ TEST(ZeroPlusPlus, second_copies_among_neighbours_change_no_bit) {
   for (const TrainingCase& plain : all) {
     TrainingCase kept = plain;
     kept.mesh.sizes.secondary = 2, kept.mesh.sizes.host_ranks = 2 * plain.mesh.sizes.tensor;
-    SCOPED_TRACE(plain.str());
     expect_same_bits(kept.run(), plain.run());
   }
 }
@@ -40,7 +39,6 @@ TEST(ZeroPlusPlus, sums_of_two_hops_are_those_of_one_rank) {
     const bool has_experts = sizes.expert > 1;
     TrainingCase hops = at_stage_3(sizes, 6, has_experts ? "shared_experts" : "qk_norms");
     hops.settings.codes.gradient_bits = 32;
-    SCOPED_TRACE(hops.str());
     expect_close(hops.run(), has_experts ? experts : dense);
   }
 }

@@ -89,7 +89,7 @@ TEST(CompressedUpdate, one_bit_adam_follows_the_reference_before_and_after_it_fr
           {.policy = Policy::stage(0), .optimizer = {.method = options, .weight_decay = kDecay, .decay_all = true}});
       model.load(InitialState(3));
       std::map<std::string, OneBitAdamOfOne> references;
-      for (const auto& [name, values] : test::whole_values(model))
+      for (const auto& [name, values] : test::whole_weights(model))
         references[name] = {
             .p = values, .m = std::vector<float>(values.size()), .v = std::vector<float>(values.size())};
       for (const auto& unit : units.units())
@@ -104,7 +104,7 @@ TEST(CompressedUpdate, one_bit_adam_follows_the_reference_before_and_after_it_fr
       for (int step = 1; step <= 8; ++step) {
         test::walk_back(model, step);
         model.update(kLr, 1);
-        for (const auto& [name, values] : test::whole_values(model)) {
+        for (const auto& [name, values] : test::whole_weights(model)) {
           OneBitAdamOfOne& reference = references.at(name);
           reference.update(name, step, count, options);
           for (size_t i = 0; i < values.size(); ++i)

@@ -23,7 +23,7 @@ std::map<std::string, std::vector<float>> trained(const Mesh& mesh, const Contex
     test::walk_back(model, step);
     model.update(/*lr=*/0.1, /*gradient_scale=*/1);
   }
-  return test::whole_values(model);
+  return test::whole_weights(model);
 }
 
 NOUGHT_SIZE(medium);

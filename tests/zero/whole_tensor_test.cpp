@@ -89,7 +89,7 @@ TEST(WholeTensor, lamb_goes_by_the_norm_of_the_whole_parameter) {
       test::walk_back(model, step);
       model.update(/*lr=*/0.1, /*gradient_scale=*/1);
     }
-    return test::whole_values(model);
+    return test::whole_weights(model);
   };
   std::map<std::string, std::vector<float>> expected;
   run_ranks(1, [&](Communicator& world, const Context& context) { expected = trained(world, context, {}); });

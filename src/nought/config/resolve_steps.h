@@ -1,5 +1,5 @@
-// The steps of resolve(): each reads what the Resolver has and sets a part of its plan. ConfigError names a value that cannot
-// be. Each is in the file of its name.
+// The steps of resolve(): each reads what the Resolver has and sets a part of its plan. ConfigError names a value that
+// cannot be. Each is in the file of its name.
 #pragma once
 
 #include <optional>
@@ -54,11 +54,13 @@ struct OlderName {
   const Setting<bool>& setting;
 };
 /// `device` of a section that offloads, at `path`: none unless it is given, there or by one of its older names.
-Candidate<std::string> offload_device(const Resolver& r, const std::string& path, const Auto<std::string>& setting, std::initializer_list<OlderName> older);
+Candidate<std::string> offload_device(const Resolver& r, const std::string& path, const Auto<std::string>& setting,
+                                      std::initializer_list<OlderName> older);
 /// The device as the file has it: "place = value".
 std::string written(const Candidate<std::string>& device);
 /// Its nvme_path; ConfigError without. what: what the folder is to hold.
-Candidate<std::string> offload_folder(const Resolver& r, const std::string& path, const Setting<std::string>& setting, const char* what);
+Candidate<std::string> offload_folder(const Resolver& r, const std::string& path, const Setting<std::string>& setting,
+                                      const char* what);
 /// Offloading to the host has no effect where that is the device.
 void warn_of_host_memory(Resolver& r, const Candidate<std::string>& device);
 void note_pin_memory(Resolver& r, const std::string& name, const std::string& path, const Setting<bool>& setting);
