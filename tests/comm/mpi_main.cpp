@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -316,14 +317,18 @@ void set_option(MpiOptions& options, const std::string& text) {
   }
 }
 
-void run_case(const std::string& name, const MpiOptions& options) {
-  const auto found = kCases.find(name);
-  require<ConfigError>(found != kCases.end(), "no case is called \"{}\"", name);
+/// names: of cases that follow one another in the same processes, "mesh+channels".
+void run_cases(const std::string& names, const MpiOptions& options) {
   const Context context = Context::cpu();
   MpiWorld world(context, options);
-  found->second(world, context);
-  world.world().barrier().wait();
-  if (world.world().rank() == 0) std::printf("ok: %s on %d ranks\n", name.c_str(), world.world().size());
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, '+');) {
+    const auto found = kCases.find(name);
+    require<ConfigError>(found != kCases.end(), "no case is called \"{}\"", name);
+    found->second(world, context);
+    world.world().barrier().wait();
+    if (world.world().rank() == 0) std::printf("ok: %s on %d ranks\n", name.c_str(), world.world().size());
+  }
 }
 
 }  // namespace
@@ -333,7 +338,7 @@ int main(int argc, char** argv) {
   try {
     nought::MpiOptions options;
     for (int i = 2; i < argc; ++i) nought::set_option(options, argv[i]);
-    nought::run_case(argc > 1 ? argv[1] : "checks", options);
+    nought::run_cases(argc > 1 ? argv[1] : "checks", options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "test_comm_mpi: %s\n", error.what());
     nought::MpiWorld::abort(3);
