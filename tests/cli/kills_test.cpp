@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 using test::TempFolder;
 using testing::IsEmpty;
 
-constexpr int64_t kSteps = 60, kSaveSteps = 1;
+const int64_t kSteps = test::sweep(30, 60);
+constexpr int64_t kSaveSteps = 1;
 
 /// The processes that have the line in their environment: those of a run, whichever of them started which.
 std::vector<pid_t> processes_with(const std::string& variable) {

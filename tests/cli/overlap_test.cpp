@@ -24,17 +24,20 @@ test::Ended overlap(const TempFolder& folder, const std::string& first, const st
   return test::run_program(fmt::format("bash -c \"$(cat {0}/script)\" {0}", folder.path().string()));
 }
 
-TEST(Overlap, six_pairs_of_runs_in_one_output_folder_are_refused_by_name) {
-  for (const char* ranks : {"", " --ranks 2"}) {
-    SCOPED_TRACE(ranks);
-    const TempFolder folder;
-    const std::string train =
-        fmt::format("{} train {}", NOUGHT_PROGRAM, test::write_small_run(folder, 1'000'000).string());
-    const std::string job =
-        "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
-    const test::Ended first = overlap(folder, train + ranks, {train, train + " --ranks 2 --overwrite", job + train});
+/// Whoever holds the folder, and however the second one is started.
+TEST(Overlap, pairs_of_runs_in_one_output_folder_are_refused_by_name) {
+  const TempFolder folder;
+  const std::string train =
+      fmt::format("{} train {}", NOUGHT_PROGRAM, test::write_small_run(folder, 1'000'000).string());
+  const std::string job =
+      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
+  const std::vector<std::string> ways{train, train + " --ranks 2 --overwrite", job + train};
+  for (const auto& [first_way, others] :
+       {std::pair(train, ways), std::pair(train + " --ranks 2", std::vector{train})}) {
+    SCOPED_TRACE(first_way);
+    const test::Ended first = overlap(folder, first_way, others);
     EXPECT_EQ(first.exit_code, 143) << first.out << first.err;
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < others.size(); ++i) {
       EXPECT_NE(test::read_bytes(folder / fmt::format("code.{}", i)), "0\n") << i;
       EXPECT_THAT(
           test::read_bytes(folder / fmt::format("err.{}", i)),
@@ -43,6 +46,7 @@ TEST(Overlap, six_pairs_of_runs_in_one_output_folder_are_refused_by_name) {
           << i;
     }
     EXPECT_FALSE(std::filesystem::exists(folder / "out/.nought.lock"));
+    std::filesystem::remove_all(folder / "out");
   }
 }
 
