@@ -26,7 +26,7 @@ TrainingResult run_on(int ranks, int stage, const Moves& moves) {
                           .mesh = test::sharded(ranks, stage),
                           .settings = moves.sharding,
                           .steps = {0, 2},
-                          .rows = {.of_step = 16, .length = 4},
+                          .rows = {.of_step = 8, .length = 4},
                           .accumulation = 2,
                           .recompute = moves.recompute};
   for (int rank = 0; rank < ranks; ++rank) each.contexts.push_back(cuda::make_context({.poison = true}));
@@ -60,7 +60,6 @@ class CudaOffload : public ::testing::Test {
 TEST_F(CudaOffload, of_states_changes_no_bit) {
   for (const auto& [ranks, stage, pool] :
        {std::tuple(1, 3, Pool::file), {2, 1, Pool::host}, {2, 2, Pool::file}, {2, 3, Pool::host}}) {
-    SCOPED_TRACE(fmt::format("{} ranks, stage {}, {}", ranks, stage, name_of(pool)));
     Moves moves;
     moves.sharding.offload_optimizer = to(pool);
     expect_same_bits(ranks, stage, moves);
@@ -69,7 +68,6 @@ TEST_F(CudaOffload, of_states_changes_no_bit) {
 
 TEST_F(CudaOffload, of_parameters_changes_no_bit) {
   for (const auto& [ranks, pool] : {std::pair(1, Pool::file), {2, Pool::host}, {2, Pool::file}}) {
-    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, name_of(pool)));
     Moves moves;
     moves.sharding.offload_param = parameters_in(pool);
     if (ranks == 1) moves.sharding.offload_optimizer = to(pool);
@@ -110,32 +108,28 @@ TEST_F(CudaOffload, beside_the_passes_changes_no_bit) {
 
 /// A step waits for the compute stream as often as without offload, and for its states on other streams.
 TEST_F(CudaOffload, waits_for_no_more_computation) {
-  const auto waits_of = [](const ShardedModel::Options& sharding) {
-    const Context context = cuda::make_context({.poison = true});
-    const auto self = make_self_communicator();
-    const ModelConfig config = test::small_model("qk_norms");
-    Decoder decoder(config, {});
-    ShardedModel model(context, *self, decoder, sharding);
-    model.load(InitialState(3));
-    Engine engine(model);
-    std::vector<int64_t> counted;
-    for (int64_t step = 0; step < 2; ++step) {
-      std::vector<Batch> batches;
-      for (int64_t i = 0; i < 2; ++i)
-        batches.push_back(test::rows_of(*context.memory, config, {.of_step = 16}, step, i, 2, 0, 4));
-      const int64_t before = context.stream->waits_of(std::this_thread::get_id());
-      engine.step(batches, 1, 1e-3, 1.0);
-      counted.push_back(context.stream->waits_of(std::this_thread::get_id()) - before);
-    }
-    return counted;
+  const auto waits_of = [](int stage, const ShardedModel::Options& sharding) {
+    test::TrainingCase each{
+        .mesh = test::sharded(1, stage), .settings = sharding, .rows = {.of_step = 4}, .accumulation = 2};
+    each.contexts = {cuda::make_context({.poison = true})};
+    return each.on_rank(0, [](test::TrainingRank& rank) {
+      std::vector<int64_t> counted;
+      for (int64_t step = 0; step < 2; ++step) {
+        const std::vector<Batch> batches = rank.batches(step);
+        const auto waits = [&] { return rank.context.stream->waits_of(std::this_thread::get_id()); };
+        const int64_t before = waits();
+        rank.engine.step(batches, 1, 1e-3, 1.0);
+        counted.push_back(waits() - before);
+      }
+      return counted;
+    });
   };
   ShardedModel::Options states;
   states.offload_optimizer = to(Pool::host);
-  EXPECT_EQ(waits_of(states), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(waits_of(0, states), (std::vector<int64_t>{1, 1}));
   ShardedModel::Options all = states;
-  all.policy = Policy::stage(3);
   all.offload_param = parameters_in(Pool::host);
-  EXPECT_EQ(waits_of(all), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(waits_of(3, all), (std::vector<int64_t>{1, 1}));
 }
 
 }  // namespace
