@@ -12,7 +12,6 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       options_(std::move(options)),
       units_(units),
       reducer_(reducer),
-      residency_(residency),
       table_(context, mesh, dtype, options_, units, residency, reducer, offload),
       directed_(context, mesh, options_.method, units, residency, table_),
       compressed_(CompressedUpdate::make(context, options_, table_.segments(), units, residency, reducer)),

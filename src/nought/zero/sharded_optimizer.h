@@ -162,7 +162,6 @@ class ShardedOptimizer {
   OptimizerOptions options_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   Reducer& reducer_;
-  Residency& residency_;
   StateTable table_;
   DirectedUpdate directed_;
   std::unique_ptr<CompressedUpdate> compressed_;  // null unless the optimizer sends signs
