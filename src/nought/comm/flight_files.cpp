@@ -101,7 +101,7 @@ FlightSnapshot read_flight_file(const fs::path& file) {
   const bool fits = fs::file_size(file, error) == FlightPage::kBytes;  // what is larger is not read at all
   const std::string bytes = fits ? bytes_if_there(file).value_or("") : "";
   std::vector<uint64_t> words(bytes.size() == FlightPage::kBytes ? FlightPage::kWords : 0);
-  std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
   return flight_snapshot(words, file.string());
 }
 
