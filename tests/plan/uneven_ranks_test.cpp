@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,6 +70,7 @@ TEST(UnevenRanks, budgets_hold_the_bound_and_tables_say_what_is_assumed) {
   EXPECT_FALSE(predict(config, spread_experts(2, 1, Recompute::none)).at_most) << "no other rank sends rows";
 }
 
+NOUGHT_SIZE(medium);
 TEST(UnevenRanks, lamb_with_states_in_files_is_planned_for_each_rank) {
   const test::TempFolder folder;
   constexpr int kRanks = 2;
