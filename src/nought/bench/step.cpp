@@ -11,9 +11,9 @@
 #include "nought/kernels/timed.h"
 #include "nought/models/decoder.h"
 #include "nought/models/flops.h"
-#include "nought/models/stages.h"
 #include "nought/tensor/random.h"
 #include "nought/train/engine.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/profile.h"
 #include "nought/train/trainer.h"
 #include "nought/zero/state.h"
@@ -54,13 +54,6 @@ Batch random_batch(const StepBench& bench, const Context& context, int rank, int
   return batch;
 }
 
-PipelineCut stage_cut(const StepBench& bench) {
-  const Layout& layout = bench.layout;
-  PipelineCut cut = cut_of(layout.pipeline);
-  if (layout.stages() > 1) cut.partition = with_costs(std::move(cut.partition), bench.config, layout.seq_length);
-  return cut;
-}
-
 GridSizes grid_of(Layout layout, int ranks) {
   layout.ranks = ranks;
   return layout.grid();
@@ -75,9 +68,11 @@ class Stepper {
         layout_(bench_.layout),
         mesh_(ranks, grid_of(bench_.layout, ranks.size())),
         samples_(mesh_.group(Group::samples)),
-        decoder_(bench.config, layout_.recompute, layout_.fp8,
-                 ModelRanks(mesh_, layout_.sequence_parallel, stage_cut(bench), layout_.context_method)),
-        model_(context, mesh_, frozen(), layout_.sharding_options()),
+        decoder_(
+            bench.config, layout_.recompute, layout_.fp8,
+            ModelRanks(mesh_, layout_.sequence_parallel,
+                       pipeline_cut_of(layout_.pipeline, bench.config, layout_.seq_length), layout_.context_method)),
+        model_(context, mesh_, apply(layout_.freezing, decoder_), layout_.sharding_options()),
         engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
     engine_.set_schedule(schedule_at(mesh_, layout_.pipeline));
     model_.load(InitialState(1));
@@ -101,11 +96,6 @@ class Stepper {
   }
 
  private:
-  Decoder& frozen() {
-    apply(layout_.freezing, decoder_);
-    return decoder_;
-  }
-
   const StepBench& bench_;
   Context context_;
   const Layout& layout_;

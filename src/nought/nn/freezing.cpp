@@ -21,8 +21,8 @@ void code_frozen(Model& model) {
 
 }  // namespace
 
-void apply(const Freezing& freezing, Model& model) {
-  if (freezing.empty()) return;
+Model& apply(const Freezing& freezing, Model& model) {
+  if (freezing.empty()) return model;
   require<ConfigError>(!freezing.freeze.empty(),
                        "training.trainable has no effect without training.freeze, as everything is trained; to train "
                        "only what it names, write \"freeze\": [\".\"]");
@@ -37,6 +37,7 @@ void apply(const Freezing& freezing, Model& model) {
   require<ConfigError>(any,
                        "training.freeze leaves no parameter to train: add what is to be trained to "
                        "training.trainable");
+  return model;
 }
 
 }  // namespace nought

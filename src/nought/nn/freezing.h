@@ -19,7 +19,7 @@ struct Freezing {
 
 /// Chooses what of the model is trained. Do it before its parameters get their storage. Without patterns nothing is
 /// changed. ConfigError if a pattern matches no parameter (it names the nearest one), if `trainable` would have no
-/// effect, if parameters that form one product are told apart, or if nothing is left to train.
-void apply(const Freezing& freezing, Model& model);
+/// effect, if parameters that form one product are told apart, or if nothing is left to train. Returns the model.
+Model& apply(const Freezing& freezing, Model& model);
 
 }  // namespace nought

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "nought/comm/traffic_sums.h"
-#include "nought/models/stages.h"
 #include "nought/parallel/context_ranks.h"
+#include "nought/train/pipeline_cut.h"
 
 namespace nought {
 
@@ -47,19 +47,8 @@ Mesh::MakeGroup silent_groups(Communicator& ranks, const Context& context, const
   };
 }
 
-PipelineCut stage_cut(const ModelConfig& config, const Layout& layout) {
-  PipelineCut cut = cut_of(layout.pipeline);
-  cut.partition = with_costs(std::move(cut.partition), config, layout.seq_length);
-  return cut;
-}
-
 /// Stage 1 alone has servers; the other columns of a plan are of synchronous training.
 bool servers_at(const Layout& layout) { return layout.staleness && layout.zero_stage == 1; }
-
-Decoder& frozen(Decoder& decoder, const Layout& layout) {
-  apply(layout.freezing, decoder);
-  return decoder;
-}
 
 ShardedModel::Options options_of(const Layout& layout) {
   ShardedModel::Options options = layout.sharding_options();
@@ -104,8 +93,9 @@ RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, co
                   : nullptr),
       mesh(workers ? workers->mesh() : Mesh(*ranks, layout.grid(), silent_groups(*ranks, context, layout))),
       decoder(config, layout.recompute, layout.fp8,
-              ModelRanks(mesh, layout.sequence_parallel, stage_cut(config, layout), layout.context_method)),
-      model(context, mesh, frozen(decoder, layout), options_of(layout)),
+              ModelRanks(mesh, layout.sequence_parallel, pipeline_cut_of(layout.pipeline, config, layout.seq_length),
+                         layout.context_method)),
+      model(context, mesh, apply(layout.freezing, decoder), options_of(layout)),
       layout_(layout) {
   if (workers) local.emplace(model, *workers, *layout.local_steps);
   if (!servers_at(layout)) return;

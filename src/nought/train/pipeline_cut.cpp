@@ -39,11 +39,14 @@ std::string describe_partition(const StagePartition& partition) {
 
 }  // namespace
 
-PipelineCut pipeline_cut_of(const RunPlan& plan, const ModelConfig& config) {
-  PipelineCut cut = cut_of(plan.layout.pipeline);
-  if (plan.layout.pipeline.ranks > 1)
-    cut.partition = with_costs(std::move(cut.partition), config, plan.data.seq_length);
+PipelineCut pipeline_cut_of(const Pipeline& pipeline, const ModelConfig& config, int64_t seq_length) {
+  PipelineCut cut = cut_of(pipeline);
+  if (pipeline.ranks > 1) cut.partition = with_costs(std::move(cut.partition), config, seq_length);
   return cut;
+}
+
+PipelineCut pipeline_cut_of(const RunPlan& plan, const ModelConfig& config) {
+  return pipeline_cut_of(plan.layout.pipeline, config, plan.data.seq_length);
 }
 
 void require_stages(const RunPlan& plan, const ModelConfig& config) {

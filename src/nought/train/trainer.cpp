@@ -36,11 +36,6 @@ BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const W
   return {plan.layout.micro_batch, plan.layout.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
 }
 
-Decoder& frozen(Decoder& decoder, const Freezing& freezing) {
-  apply(freezing, decoder);
-  return decoder;
-}
-
 /// What must be the same for a resumed run to continue as if it had never stopped.
 Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
   return {{"seed", plan.seed},
@@ -68,7 +63,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       decoder_(model_config_of(plan_), plan.layout.recompute, plan.layout.fp8,
                ModelRanks(mesh_, plan.layout.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
                           plan.layout.context_method)),
-      model_(context, mesh_, frozen(decoder_, plan.layout.freezing), plan.layout.sharding_options()),
+      model_(context, mesh_, apply(plan.layout.freezing, decoder_), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
