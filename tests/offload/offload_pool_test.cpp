@@ -2,11 +2,11 @@
 #include "nought/offload/offload_pool.h"
 
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include "support/guarded_context.h"
 #include "support/message_of.h"
+#include "support/places.h"
 #include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -21,19 +21,11 @@
 namespace nought::offload_pool_test {
 namespace {
 
+using test::kPlaces;
+using test::Place;
+using test::values_from;
+
 constexpr int64_t kNumel = 50'000;
-
-std::vector<float> values_from(float first, int64_t numel = kNumel) {
-  std::vector<float> values(static_cast<size_t>(numel));
-  std::iota(values.begin(), values.end(), first);
-  return values;
-}
-
-struct Place {
-  Pool pool;
-  bool guarded;
-};
-const std::array kPlaces{Place{Pool::host, true}, Place{Pool::file, true}, Place{Pool::file, false}};
 
 /// A pool with three slots of kNumel.
 struct Elsewhere {
@@ -48,7 +40,7 @@ struct Elsewhere {
   }
   Tensor on_device(float first, DType dtype = DType::f32) const {
     const Tensor x = pool.device_room(kNumel, dtype, Category::gradients);
-    const Tensor wide = context.upload<float>({kNumel}, values_from(first));
+    const Tensor wide = context.upload<float>({kNumel}, values_from(first, kNumel));
     context.run(Cast{.x = wide, .y = x});
     return x;
   }
@@ -70,7 +62,7 @@ TEST(OffloadPool, what_was_written_comes_back_whole_and_in_parts) {
     for (const float more : {0.F, 0.5F}) {
       for (size_t slot = 0; slot < 3; ++slot) of.pool.write(slot, of.on_device(static_cast<float>(slot) + more));
       for (size_t slot = 0; slot < 3; ++slot) {
-        const std::vector<float> all = values_from(static_cast<float>(slot) + more);
+        const std::vector<float> all = values_from(static_cast<float>(slot) + more, kNumel);
         EXPECT_EQ(of.brought(slot, {0, kNumel}), all);
         EXPECT_EQ(of.brought(slot, {777, 40'001}), std::vector<float>(all.begin() + 777, all.begin() + 40'001));
         of.pool.land(slot);
@@ -127,7 +119,7 @@ TEST(OffloadPool, has_two_transfers_in_memory_whatever_their_number) {
 
 TEST(OffloadPool, reads_and_writes_parts_of_several_slots_at_once) {
   Elsewhere of({Pool::file, false});
-  const Tensor values = of.context.upload<float>({kNumel}, values_from(3));
+  const Tensor values = of.context.upload<float>({kNumel}, values_from(3, kNumel));
   std::vector<OffloadPool::Part> parts;
   for (const size_t slot : {0, 2}) parts.push_back({slot, 0, values});
   of.pool.write(parts).wait();

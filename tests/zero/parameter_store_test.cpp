@@ -2,11 +2,11 @@
 #include "nought/zero/parameter_store.h"
 
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include "support/guarded_context.h"
 #include "support/message_of.h"
+#include "support/places.h"
 #include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -15,25 +15,17 @@
 namespace nought::parameter_store_test {
 namespace {
 
+using test::kPlaces;
+using test::Place;
+using test::values_from;
+
 constexpr int64_t kNumel = 100'000;
-
-std::vector<float> values_from(float first) {
-  std::vector<float> values(kNumel);
-  std::iota(values.begin(), values.end(), first);
-  return values;
-}
-
-struct Place {
-  Pool home;
-  bool guarded;
-};
-const std::array kPlaces{Place{Pool::host, true}, Place{Pool::file, true}, Place{Pool::file, false}};
 
 /// A store with rooms of kNumel.
 struct Stored {
   Stored(const Place& place, int rooms)
       : context(test::contexts_of(1, place.guarded).front()),
-        store(context, {.tier = {place.home, folder.path().string()}}, "rank 0") {
+        store(context, {.tier = {place.pool, folder.path().string()}}, "rank 0") {
     for (int i = 0; i < rooms; ++i) numbers.push_back(store.add(kNumel, DType::f32).value());
     store.open();
   }
@@ -41,10 +33,10 @@ struct Stored {
     store.begin_update(numbers[room], where, /*reads=*/false);
     const Tensor into = store.updating(numbers[room]);
     if (into.on_host()) {
-      const std::vector<float> values = values_from(first);
+      const std::vector<float> values = values_from(first, kNumel);
       std::copy(values.begin(), values.end(), into.data<float>());
     } else {
-      context.upload<float>(values_from(first), into);
+      context.upload<float>(values_from(first, kNumel), into);
     }
     store.end_update(numbers[room]);
   }
@@ -67,12 +59,12 @@ std::vector<Pool> update_places(const Place& place) {
 TEST(ParameterStore, what_an_update_wrote_comes_back_whole_and_in_parts) {
   for (const Place& place : kPlaces)
     for (const Pool where : update_places(place)) {
-      SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(place.home), place.guarded, name_of(where)));
+      SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(place.pool), place.guarded, name_of(where)));
       Stored of(place, 5);
       for (const float more : {0.F, 0.5F}) {
         for (size_t room = 0; room < 5; ++room) of.write(room, where, static_cast<float>(room) + more);
         for (size_t room = 0; room < 5; ++room) {
-          const std::vector<float> all = values_from(static_cast<float>(room) + more);
+          const std::vector<float> all = values_from(static_cast<float>(room) + more, kNumel);
           EXPECT_EQ(of.brought(room, {0, kNumel}), all);
           EXPECT_EQ(of.brought(room, {777, 70'001}), std::vector<float>(all.begin() + 777, all.begin() + 70'001));
         }
@@ -123,7 +115,7 @@ TEST(ParameterStore, gaps_are_zero_wherever_an_update_is_made) {
     for (const Pool where : update_places(place)) {
       const test::TempFolder folder;
       const Context context = test::contexts_of(1, place.guarded).front();
-      ParameterStore store(context, {.tier = {place.home, folder.path().string()}}, "rank 0");
+      ParameterStore store(context, {.tier = {place.pool, folder.path().string()}}, "rank 0");
       const size_t number = store.add(64, DType::f32, {{10, 12}, {60, 64}}).value();
       store.open();
       context.run(Fill{.x = context.empty({64}, DType::f32, Category::parameters), .value = 7});  // freed at once
