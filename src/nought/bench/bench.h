@@ -61,7 +61,7 @@ std::vector<Figure> bench_io(const Context& context, const std::string& folder, 
 struct StepBench {
   std::string name;  // "W1"
   ModelConfig config = {};
-  Layout layout = {};  // of as many ranks as measure it
+  Layout layout = {};  // its ranks are those that measure it
 };
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.

@@ -44,11 +44,11 @@ struct Collective {
   Kind kind = barrier;
   Tensor in = {}, out = {};  // what a rank gives and what it gets; broadcast and all_reduce work in `out` alone
   int root = -1;             // or the other rank of a message; of send_recv where it goes
-  int source = -1;           // of send_recv
+  int source = -1;           // send_recv receives from it
   ReduceOp op = ReduceOp::sum;
-  int tag = 0;            // of a message
-  bool in_place = false;  // of send: without a copy
-  RowCounts counts = {};  // of all_to_all_v
+  int tag = 0;            // messages of one tag meet
+  bool in_place = false;  // send makes no copy
+  RowCounts counts = {};  // all_to_all_v moves so many rows
 
   bool reduces() const { return kind == reduce || kind == all_reduce || kind == reduce_scatter; }
   /// What ranks add or move.

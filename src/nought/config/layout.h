@@ -39,7 +39,7 @@ struct PlannedGpu {
 /// How a run is laid out over its ranks and in time.
 struct Layout {
   int ranks = 1, zero_stage = 0;
-  int replicas = 1;       // of the sharded model; they divide the ranks that read different samples
+  int replicas = 1;       // copies of the sharded model; they divide the ranks that read different samples
   int host_ranks = 0;     // see GridSizes
   int secondary = 1;      // the same
   int tensor_ranks = 1;   // neighbours that share each matrix; they divide the ranks
@@ -61,7 +61,7 @@ struct Layout {
   Wire wire = Wire::mpi;
   int ranks_per_host = 0;              // so many neighbours share a host; 0: all of them do
   std::optional<PlannedGpu> gpu = {};  // not given: ranks compute on the CPU
-  /// Of a step without a pipeline; not given: one micro-batch after the other.
+  /// The steps without a pipeline follow it; not given: one micro-batch after the other.
   std::function<StepSchedule(int64_t micro_batches)> schedule = {};
   int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
   bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
@@ -94,7 +94,7 @@ struct Layout {
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   /// What a ShardedModel takes: with the policy of `zero_stage`.
   ShardingOptions sharding_options() const;
-  /// The same run at another stage, without what that stage has not.
+  /// Returns the same run at another stage, without what that stage does not have.
   Layout at_zero_stage(int other) const;
   /// "stage 3, micro-batch 4 x 2, recompute"
   std::string str() const;
