@@ -197,7 +197,7 @@ try_queue() {
 
 # The tests of a mistake may take five times as long as without it: one that hangs is caught.
 try() {
-  local log=$1 name=$2 folder=$top/work/$2 begin=$SECONDS code=0 outcome=caught usual
+  local log=$1 name=$2 folder=$top/tried/$2 begin=$SECONDS code=0 outcome=caught usual
   echo "=== $name" >>"$log"
   mkdir -p "$folder"
   usual=$(awk -F '\t' -v test="${program[$name]}" -v pattern="${filter[$name]}" \
