@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "nought/data/formats.h"
+#include "nought/data/chat_format.h"
 #include "nought/data/jinja.h"
 #include "nought/data/tokenizer.h"
 
