@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "nought/data/count_words.h"
+#include "nought/data/tokenizer.h"
 #include "support/golden_tokens.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>

@@ -11,7 +11,7 @@
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
-#include "nought/data/bpe_trainer.h"
+#include "nought/data/count_words.h"
 #include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"

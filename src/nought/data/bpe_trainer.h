@@ -6,7 +6,8 @@
 // one with the smaller ids is merged first.
 #pragma once
 
-#include <filesystem>
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
-#include "nought/data/corpus.h"
+#include "nought/base/visit.h"
 
 namespace nought {
 
@@ -38,11 +39,8 @@ struct EnumNames<WordPattern> {
                                                                                   {WordPattern::qwen2, "qwen2"}}};
 };
 
-/// Counts the words of files. Each message of a conversation is a text of its own. Bytes that are not UTF-8 are left
-/// out. `observe` is called now and then with the number of bytes counted so far. ConfigError for a malformed line;
-/// IoError.
-WordCounts count_words(const std::vector<std::filesystem::path>& files, const CorpusOptions& options,
-                       WordPattern pattern, int threads, const std::function<void(int64_t)>& observe);
+/// Its regular expression.
+std::string_view regex_of(WordPattern pattern);
 
 struct BpeTraining {
   int64_t vocab_size = 0;            // tokens in all, with markers and bytes
