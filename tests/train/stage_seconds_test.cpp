@@ -53,11 +53,12 @@ TEST(StageSeconds, are_the_same_on_all_ranks_and_for_layers_of_a_kind) {
       std::mutex mutex;
       std::vector<std::vector<double>> costs;
       run_ranks(plan.layout.ranks, [&](Communicator& world, const Context& context) {
-        const RunPlan measured = with_stage_seconds(plan, world, context);
+        const RunPlan measured = with_stage_seconds(plan, model_config_of(plan), world, context);
         EXPECT_TRUE(measured.layout.pipeline.partition.measured);
         EXPECT_EQ(context.memory->ledger().peak_total(), 0) << "it is no part of the run's memory";
-        EXPECT_EQ(with_stage_seconds(measured, world, context).layout.pipeline.partition.costs,
-                  measured.layout.pipeline.partition.costs)
+        EXPECT_EQ(
+            with_stage_seconds(measured, model_config_of(measured), world, context).layout.pipeline.partition.costs,
+            measured.layout.pipeline.partition.costs)
             << "once is enough";
         const std::lock_guard lock(mutex);
         costs.push_back(measured.layout.pipeline.partition.costs);
@@ -75,7 +76,8 @@ TEST(StageSeconds, are_measured_only_where_the_cut_is_by_time) {
   RunPlan plan = plan_cut_by_time(folder, 1, 2);
   plan.layout.pipeline.partition.method = "uniform";
   run_ranks(2, [&](Communicator& world, const Context& context) {
-    EXPECT_TRUE(with_stage_seconds(plan, world, context).layout.pipeline.partition.costs.empty());
+    EXPECT_TRUE(
+        with_stage_seconds(plan, model_config_of(plan), world, context).layout.pipeline.partition.costs.empty());
   });
 }
 

@@ -66,7 +66,7 @@ struct StepOptions {
       const bool on_gpu = !context.memory->device().is_host();
       plan = with_model_folder(resolve(load_run_config(work, overrides, on_gpu), world.size()), world, context);
       require_trainable(plan);
-      plan = with_stage_seconds(plan, world, context);
+      plan = with_stage_seconds(plan, model_config_of(plan), world, context);
       bench = step_of(plan, work);
     } else {
       require<ConfigError>(overrides.empty(), "--set overrides a value of RUN.json, and {} is none", work);

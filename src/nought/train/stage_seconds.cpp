@@ -8,9 +8,9 @@
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/comm/mesh.h"
+#include "nought/data/sampler.h"
 #include "nought/models/decoder.h"
 #include "nought/tensor/random.h"
-#include "nought/train/trainer.h"
 #include "nought/zero/micro_batch.h"
 #include "nought/zero/state.h"
 
@@ -89,11 +89,10 @@ std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, cons
 
 }  // namespace
 
-RunPlan with_stage_seconds(RunPlan plan, Communicator& world, const Context& context) {
+RunPlan with_stage_seconds(RunPlan plan, const ModelConfig& whole, Communicator& world, const Context& context) {
   StagePartition& partition = plan.layout.pipeline.partition;
   if (plan.layout.pipeline.ranks == 1 || !partition.balances_costs() || !partition.costs.empty()) return plan;
   note_phase(world, "measuring");
-  const ModelConfig whole = model_config_of(plan);
   const auto [config, kinds] = kinds_of(whole);
   const int tensor = plan.layout.tensor_ranks;
   const std::unique_ptr<Communicator> sharers =

@@ -30,6 +30,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// The plan with the folder of its model, and with what the model's Units take if its pipeline is cut by that.
+RunPlan whole_plan(const RunPlan& plan, Communicator& world, const Context& context) {
+  RunPlan found = with_model_folder(plan, world, context);
+  return with_stage_seconds(found, model_config_of(found), world, context);
+}
+
 /// Workers read one after the other, as replicas do.
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
   const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
@@ -50,7 +56,7 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(with_stage_seconds(with_model_folder(plan, world, context), world, context)),
+    : plan_(whole_plan(plan, world, context)),
       mode_(mode),
       workers_(plan.layout.local_steps ? std::make_unique<Workers>(world, plan.layout.grid()) : nullptr),
       mesh_(workers_ ? workers_->mesh() : Mesh(world, plan.layout.grid())),
