@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/bench/samples.h"
+
 namespace nought::report_test {
 namespace {
 

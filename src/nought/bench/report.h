@@ -8,18 +8,10 @@
 
 #include "nought/base/json.h"
 #include "nought/base/timing.h"
+#include "nought/bench/samples.h"
 #include "nought/io/file_format.h"
 
 namespace nought {
-
-/// Values of repeated measurements.
-struct Samples {
-  std::vector<double> values;
-
-  double min() const;
-  double median() const;
-  double max() const;
-};
 
 /// Something else that was measured with a figure. It is a column of the table.
 struct Fact {

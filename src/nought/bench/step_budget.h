@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "nought/bench/report.h"
+#include "nought/bench/samples.h"
 
 namespace nought {
 
