@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "nought/aio/options.h"
 #include "nought/base/json.h"
 #include "nought/bench/report.h"
-#include "nought/tensor/memory.h"
+#include "nought/bench/swap_rates.h"
 
 namespace nought {
 
@@ -17,13 +16,6 @@ struct SwapSweep {
   int samples = 3;                                         // at most
   bool quick = false;                                      // fewer settings
   int64_t least_bytes = 32 << 20, most_bytes = 256 << 20;  // of the file; the rate of plain writes decides between them
-};
-
-/// Rates of writes and reads of one setting, or of plain calls.
-struct SwapRates {
-  std::string name;     // "io_uring", "threads", "plain", "plain, through the page cache"
-  AioOptions options;   // of the first two
-  Samples write, read;  // B/s
 };
 
 struct SwapReport {
@@ -38,17 +30,10 @@ struct SwapReport {
   const SwapRates& best() const;
 };
 
-/// IoError unless the folder is there and has room for so many bytes.
-void require_room(const std::string& folder, int64_t bytes);
-
 /// Writes and reads a file in `folder`, as SwapFile does, with every setting in turn, beside plain pwrite and pread of
 /// 1 MiB, with and without the page cache. Needs most_bytes of memory. IoError where the folder is missing or has no
 /// room.
 SwapReport bench_swap(Memory& memory, const SwapSweep& sweep);
-
-/// Rates of one setting alone, in a fraction of a second where the drive is fast, with a file and as much memory of up
-/// to 32 MiB.
-SwapRates measure_swap(Memory& memory, const std::string& folder, AioOptions options);
 
 /// The section "aio" of ds_config.json.
 OrderedJson aio_section(const AioOptions& options);
