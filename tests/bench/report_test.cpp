@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/bench/samples.h"
+#include "nought/measure/samples.h"
 
 namespace nought::report_test {
 namespace {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/measure/swap_rates.h"
 
 namespace nought::swap_test {
 namespace {

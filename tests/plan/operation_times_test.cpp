@@ -1,5 +1,5 @@
 // Operations are measured once for each of their shapes, and what is not measured is what its work takes at the rates.
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // 100% MFU is the best peak that a machine has shown, for ranks that have a core each as far as there are cores.
-#include "nought/train/kept_peak.h"
+#include "nought/measure/kept_peak.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -12,7 +12,7 @@
 #include "nought/base/json.h"
 #include "nought/comm/thread.h"
 #include "nought/kernels/limits.h"
-#include "nought/train/peak.h"
+#include "nought/measure/peak.h"
 
 namespace nought::kept_peak_test {
 namespace {

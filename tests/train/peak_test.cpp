@@ -1,4 +1,4 @@
-#include "nought/train/peak.h"
+#include "nought/measure/peak.h"
 
 #include <gtest/gtest.h>
 

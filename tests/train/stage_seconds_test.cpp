@@ -1,5 +1,5 @@
 // A pipeline that is cut by measured time: all ranks agree on what was measured, and results do not depend on it.
-#include "nought/train/stage_seconds.h"
+#include "nought/measure/stage_seconds.h"
 
 #include <mutex>
 

@@ -9,9 +9,9 @@
 #include "nought/bench/swap.h"
 #include "nought/comm/mesh.h"
 #include "nought/kernels/work.h"
+#include "nought/measure/peak.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/step_work.h"
-#include "nought/train/peak.h"
 
 namespace nought {
 

@@ -8,8 +8,8 @@
 
 #include "nought/base/json.h"
 #include "nought/base/timing.h"
-#include "nought/bench/samples.h"
 #include "nought/io/file_format.h"
+#include "nought/measure/samples.h"
 
 namespace nought {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "nought/bench/samples.h"
+#include "nought/measure/samples.h"
 
 namespace nought {
 

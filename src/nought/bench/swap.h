@@ -6,7 +6,7 @@
 
 #include "nought/base/json.h"
 #include "nought/bench/report.h"
-#include "nought/bench/swap_rates.h"
+#include "nought/measure/swap_rates.h"
 
 namespace nought {
 

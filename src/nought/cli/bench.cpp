@@ -15,8 +15,8 @@
 #include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/limits.h"
+#include "nought/measure/stage_seconds.h"
 #include "nought/train/model_source.h"
-#include "nought/train/stage_seconds.h"
 
 namespace nought {
 

@@ -26,6 +26,7 @@
 #include "nought/config/run_config.h"
 #include "nought/io/atomic_file.h"
 #include "nought/kernels/timed.h"
+#include "nought/measure/stage_seconds.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
 #include "nought/observe/profile.h"
@@ -39,7 +40,6 @@
 #include "nought/train/output_folder.h"
 #include "nought/train/pipeline_cut.h"
 #include "nought/train/run_files.h"
-#include "nought/train/stage_seconds.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "nought/base/error.h"
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 #include "nought/plan/rehearsed_rank.h"
 #include "nought/zero/micro_batch.h"
 

@@ -8,7 +8,7 @@
 #include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/kernels/work.h"
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 
 namespace nought {
 

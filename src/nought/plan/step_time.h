@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 #include "nought/plan/predict.h"
 #include "nought/train/pipeline_timeline.h"
 

@@ -1,7 +1,7 @@
 // What a rank works in one step, in seconds on this machine.
 #pragma once
 
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 #include "nought/plan/predict.h"
 
 namespace nought {

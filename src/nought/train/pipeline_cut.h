@@ -12,7 +12,7 @@
 namespace nought {
 
 /// How a run on sequences of so many tokens cuts its model into pipeline stages. Where they have the same time, and
-/// none was measured (with_stage_seconds() of train/stage_seconds.h), it is that of FLOPs.
+/// none was measured (with_stage_seconds() of measure/stage_seconds.h), it is that of FLOPs.
 PipelineCut pipeline_cut_of(const Pipeline& pipeline, const ModelConfig& config, int64_t seq_length);
 PipelineCut pipeline_cut_of(const RunPlan& plan, const ModelConfig& config);
 /// ConfigError, with the nearest pp_size that works, unless the model has a Unit for each stage, and what

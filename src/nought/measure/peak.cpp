@@ -1,4 +1,4 @@
-#include "nought/train/peak.h"
+#include "nought/measure/peak.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "nought/base/host.h"
 #include "nought/comm/mesh.h"
 #include "nought/kernels/limits.h"
-#include "nought/train/kept_peak.h"
+#include "nought/measure/kept_peak.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/kept_peak.h"
+#include "nought/measure/kept_peak.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "nought/bench/samples.h"
+#include "nought/measure/samples.h"
 
 #include <algorithm>
 

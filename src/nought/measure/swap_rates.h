@@ -7,7 +7,7 @@
 
 #include "nought/aio/open_swap.h"
 #include "nought/aio/options.h"
-#include "nought/bench/samples.h"
+#include "nought/measure/samples.h"
 #include "nought/tensor/memory.h"
 #include "nought/tensor/tensor.h"
 

@@ -1,4 +1,4 @@
-#include "nought/plan/operation_times.h"
+#include "nought/measure/operation_times.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "nought/train/stage_seconds.h"
+#include "nought/measure/stage_seconds.h"
 
 #include <algorithm>
 #include <limits>

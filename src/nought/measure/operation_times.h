@@ -13,7 +13,7 @@
 
 #include "nought/comm/communicator.h"
 #include "nought/kernels/work.h"
-#include "nought/plan/machine_rates.h"
+#include "nought/measure/machine_rates.h"
 
 namespace nought {
 

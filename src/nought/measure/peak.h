@@ -12,7 +12,7 @@ namespace nought {
 /// of it, where ranks compute on a device whose peak is not known.
 class MatrixPeak {
  public:
-  /// Measures on all ranks at once. kept: the file of the best peaks (train/kept_peak.h); "": none. Collective.
+  /// Measures on all ranks at once. kept: the file of the best peaks (measure/kept_peak.h); "": none. Collective.
   MatrixPeak(Communicator& ranks, const Context& context, DType dtype, const std::string& kept = "");
 
   double flops() const { return flops_; }

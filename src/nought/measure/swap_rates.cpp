@@ -1,4 +1,4 @@
-#include "nought/bench/swap_rates.h"
+#include "nought/measure/swap_rates.h"
 
 #include <algorithm>
 #include <cerrno>
