@@ -1,5 +1,5 @@
 // The rates of this machine are there, and what can not be measured is said.
-#include "nought/bench/rates.h"
+#include "nought/measure/rates.h"
 
 #include <filesystem>
 

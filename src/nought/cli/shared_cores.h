@@ -1,7 +1,7 @@
 // How the ranks of a run share the cores of their machine, for what is predicted of its time.
 #pragma once
 
-#include "nought/bench/rates.h"
+#include "nought/plan/step_work.h"
 
 namespace nought {
 

@@ -1,10 +1,14 @@
 #include "nought/plan/step_work.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <limits>
 
+#include "nought/comm/mesh.h"
+#include "nought/measure/rates.h"
 #include "nought/plan/compressed_steps.h"
+#include "nought/plan/pass_times.h"
 #include "nought/plan/rehearsed_rank.h"
 
 namespace nought {
@@ -71,6 +75,23 @@ double host_seconds(const ModelConfig& config, const Layout& layout) {
     least = std::min(least, (processor_time() - begin) / std::max(work.operations, 1.0));
   }
   return least;
+}
+
+OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, const ModelConfig& config,
+                                  const Layout& layout, const SharedCores& cores) {
+  constexpr double kSeconds = 0.3;
+  const Context context = Context::cpu();
+  MachineRates rates = measure_rates(ranks, plan);
+  rates.threads = cores.threads, rates.share = cores.share;
+  ranks.barrier().wait();
+  std::array<double, 1> host{host_seconds(config, layout)};
+  all_reduce_values(ranks, context, host);
+  rates.operation = host[0] / ranks.size();
+  OperationTimes times(rates);
+  for (int place = 0; place < layout.stages(); ++place) work_of_step(config, layout, place, times);
+  if (layout.stages() > 1) modelled_times(config, layout, times);
+  times.measure(ranks, context, kSeconds);
+  return times;
 }
 
 }  // namespace nought

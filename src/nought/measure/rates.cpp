@@ -1,4 +1,4 @@
-#include "nought/bench/rates.h"
+#include "nought/measure/rates.h"
 
 #include <algorithm>
 #include <array>
@@ -6,12 +6,11 @@
 #include <limits>
 
 #include "nought/base/text.h"
-#include "nought/bench/swap.h"
 #include "nought/comm/mesh.h"
 #include "nought/kernels/work.h"
 #include "nought/measure/peak.h"
-#include "nought/plan/pass_times.h"
-#include "nought/plan/step_work.h"
+#include "nought/measure/samples.h"
+#include "nought/measure/swap_rates.h"
 
 namespace nought {
 
@@ -85,23 +84,6 @@ MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
   rates.flops = slowest[0], rates.memory = slowest[1], rates.read = slowest[2], rates.write = slowest[3];
   rates.call = -slowest[4], rates.gathered = slowest[5], rates.reduced = slowest[6];
   return rates;
-}
-
-OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, const ModelConfig& config,
-                                  const Layout& layout, const SharedCores& cores) {
-  constexpr double kSeconds = 0.3;
-  const Context context = Context::cpu();
-  MachineRates rates = measure_rates(ranks, plan);
-  rates.threads = cores.threads, rates.share = cores.share;
-  ranks.barrier().wait();
-  std::array<double, 1> host{host_seconds(config, layout)};
-  all_reduce_values(ranks, context, host);
-  rates.operation = host[0] / ranks.size();
-  OperationTimes times(rates);
-  for (int place = 0; place < layout.stages(); ++place) work_of_step(config, layout, place, times);
-  if (layout.stages() > 1) modelled_times(config, layout, times);
-  times.measure(ranks, context, kSeconds);
-  return times;
 }
 
 }  // namespace nought
