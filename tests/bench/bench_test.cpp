@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/train/trial_steps.h"
 
 namespace nought::bench_test {
 namespace {
@@ -34,7 +35,7 @@ TEST(Bench, no_figure_exceeds_the_matrix_peak) {
 }
 
 TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
-  StepBench bench = named_step("W1");
+  TrialStep bench = named_step("W1");
   EXPECT_EQ(bench.layout.micro_batch * bench.layout.seq_length, 4096);
   bench.config = ModelConfig::from_json({{"model_type", "llama"},
                                          {"vocab_size", 64},
@@ -71,7 +72,7 @@ TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
   const test::TempFolder folder;
   RunPlan plan = test::plan_on_lines(folder, 1);
   plan.layout.accumulation = 2;
-  const StepBench bench = step_of(plan, "run.json");
+  const TrialStep bench = step_of(plan, "run.json");
   EXPECT_EQ(bench.layout.accumulation, 2);
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const Figure figure = bench_step(ranks, context, fixed_limits(), bench, 1).step;
@@ -80,7 +81,7 @@ TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
 }
 
 TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) {
-  StepBench bench = step_of(test::plan_on_lines(test::TempFolder(), 1), "run.json");
+  TrialStep bench = step_of(test::plan_on_lines(test::TempFolder(), 1), "run.json");
   const double tokens =
       static_cast<double>(bench.layout.micro_batch * bench.layout.accumulation * bench.layout.seq_length);
   double whole = 0, part = 0;  // FLOPs of products of one rank
@@ -100,7 +101,7 @@ TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) 
 }
 
 TEST(Bench, ranks_that_hold_different_layers_share_the_work_of_all_micro_batches) {
-  StepBench bench = step_of(test::plan_on_lines(test::TempFolder(), 1), "run.json");
+  TrialStep bench = step_of(test::plan_on_lines(test::TempFolder(), 1), "run.json");
   bench.layout.accumulation = 4;
   const auto flops_on = [&](int ranks, const Pipeline& pipeline) {
     bench.layout.pipeline = pipeline;
@@ -123,7 +124,7 @@ TEST(Bench, ranks_that_hold_different_layers_share_the_work_of_all_micro_batches
 
 TEST(Bench, all_ranks_know_the_same_times_of_steps_and_keep_no_memory) {
   const test::TempFolder folder;
-  const StepBench bench = step_of(test::plan_on_lines(folder, 1), "run.json");
+  const TrialStep bench = step_of(test::plan_on_lines(folder, 1), "run.json");
   std::array<std::vector<double>, 2> seconds;
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const int64_t peak = context.memory->ledger().peak_total();

@@ -1,5 +1,5 @@
 // The number of steps follows from measured steps alone, between the fewest and the most.
-#include "nought/bench/step_budget.h"
+#include "nought/train/step_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,9 +12,7 @@
 #include "nought/autograd/tape.h"
 #include "nought/bench/report.h"
 #include "nought/comm/communicator.h"
-#include "nought/config/run_plan.h"
-#include "nought/models/config.h"
-#include "nought/zero/sharded_model.h"
+#include "nought/train/trial_steps.h"
 
 namespace nought {
 
@@ -57,17 +55,9 @@ std::vector<Figure> bench_collectives(Communicator& ranks, const Context& contex
 /// reads; and opening a file of very many tensors.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
 
-/// A training step on random tokens, which bench_step() measures.
-struct StepBench {
-  std::string name;  // "W1"
-  ModelConfig config = {};
-  Layout layout = {};  // its ranks are those that measure it
-};
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
-StepBench named_step(const std::string& name, DType dtype = DType::bf16);
-/// The step that a run of this plan makes, from random weights. `plan` went through with_model_folder().
-StepBench step_of(const RunPlan& plan, const std::string& name);
+TrialStep named_step(const std::string& name, DType dtype = DType::bf16);
 struct StepFigures {
   /// Tokens of all ranks per second. Its limit is the matrix peak of all ranks together, in model FLOPs with causal
   /// attention. Its facts are the seconds from the start of this process to its first step, and how often its Memory
@@ -78,10 +68,6 @@ struct StepFigures {
   std::vector<Figure> operations;
 };
 /// Measures a step. All ranks call it. Each gets the figures, with its own operations.
-StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const TrialStep& trial,
                        int samples);
-/// The seconds of a few steps after the first ones, each by the slowest rank: for the time that a run will take. All
-/// ranks call it, and each gets the same. Nothing stays in the memory of `context`, nor in its ledger.
-Samples measure_steps(Communicator& ranks, const Context& context, const StepBench& bench);
-
 }  // namespace nought

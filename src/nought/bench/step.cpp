@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <numeric>
 
 #include <unistd.h>
 
@@ -9,14 +8,7 @@
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
 #include "nought/kernels/timed.h"
-#include "nought/models/decoder.h"
-#include "nought/models/flops.h"
-#include "nought/tensor/random.h"
-#include "nought/train/engine.h"
-#include "nought/train/pipeline_cut.h"
 #include "nought/train/profile.h"
-#include "nought/train/trainer.h"
-#include "nought/zero/state.h"
 
 namespace nought {
 
@@ -41,78 +33,6 @@ ModelConfig llama_125m() {
                                  {"num_key_value_heads", 4},
                                  {"max_position_embeddings", 2048},
                                  {"tie_word_embeddings", true}});
-}
-
-/// Tokens that are a function of (number, rank, index); `number` counts micro-batches.
-Batch random_batch(const StepBench& bench, const Context& context, int rank, int ranks, int64_t number) {
-  Batch batch = empty_batch(bench.layout.micro_batch, bench.layout.seq_length, *context.memory);
-  const auto key = static_cast<uint64_t>(number * ranks + rank);
-  uint64_t index = 0;
-  for (const Tensor& tensor : {batch.input_ids, batch.targets})
-    for (int32_t& token : tensor.span<int32_t>())
-      token = static_cast<int32_t>(philox(key, index++)[0] % static_cast<uint64_t>(bench.config.vocab_size));
-  return batch;
-}
-
-GridSizes grid_of(Layout layout, int ranks) {
-  layout.ranks = ranks;
-  return layout.grid();
-}
-
-/// A model that makes one step after the other.
-class Stepper {
- public:
-  Stepper(Communicator& ranks, const Context& context, const StepBench& bench)
-      : bench_(bench),
-        context_(context),
-        layout_(bench_.layout),
-        mesh_(ranks, grid_of(bench_.layout, ranks.size())),
-        samples_(mesh_.group(Group::samples)),
-        decoder_(
-            bench.config, layout_.recompute, layout_.fp8,
-            ModelRanks(mesh_, layout_.sequence_parallel,
-                       pipeline_cut_of(layout_.pipeline, bench.config, layout_.seq_length), layout_.context_method)),
-        model_(context, mesh_, apply(layout_.freezing, decoder_), layout_.sharding_options()),
-        engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
-    engine_.set_schedule(schedule_at(mesh_, layout_.pipeline));
-    model_.load(InitialState(1));
-  }
-
-  /// Of all ranks.
-  int64_t tokens() const { return samples_.size() * layout_.micro_batch * layout_.accumulation * layout_.seq_length; }
-  /// Model FLOPs, less those of what is frozen.
-  double flops_per_token() const {
-    return training_flops_per_token(bench_.config, layout_.seq_length) -
-           frozen_flops_per_token(decoder_, layout_.seq_length);
-  }
-  /// Makes the next step. Collective.
-  void step() {
-    std::vector<Batch> batches;
-    for (int64_t i = 0; i < layout_.accumulation; ++i)
-      batches.push_back(random_batch(bench_, context_, samples_.rank(), samples_.size(), made_++));
-    engine_.step(batches, static_cast<double>(tokens()), /*lr=*/1e-4, /*max_norm=*/1);
-    model_.settle();
-    context_.stream->synchronize();
-  }
-
- private:
-  const StepBench& bench_;
-  Context context_;
-  const Layout& layout_;
-  Mesh mesh_;
-  const Communicator& samples_;  // ranks that read different ones
-  Decoder decoder_;
-  ShardedModel model_;
-  Engine engine_;
-  int64_t made_ = 0;  // micro-batches
-};
-
-/// Whether steps that took so long tell how long others will take.
-bool tell_enough(const Samples& seconds) {
-  constexpr size_t kSteps = 5;
-  constexpr double kLeast = 2, kMost = 15;  // seconds, in all
-  const double sum = std::accumulate(seconds.values.begin(), seconds.values.end(), 0.0);
-  return (seconds.values.size() >= kSteps && sum >= kLeast) || sum >= kMost;
 }
 
 /// Seconds since this process was started, to a hundredth.
@@ -171,40 +91,34 @@ class OperationBooks {
 
 }  // namespace
 
-StepBench named_step(const std::string& name, DType dtype) {
-  StepBench bench{.name = name};
-  Layout& layout = bench.layout;
+TrialStep named_step(const std::string& name, DType dtype) {
+  TrialStep trial{.name = name};
+  Layout& layout = trial.layout;
   layout.sharding = {.dtype = dtype, .gradient_dtype = dtype, .overlap = true, .optimizer = {}};
   if (name == "W1" || name == "W3") {
-    bench.config = gpt2_124m();
+    trial.config = gpt2_124m();
     layout.micro_batch = 4, layout.seq_length = name == "W1" ? 1024 : 64;
   } else if (name == "W2") {
-    bench.config = llama_125m();
+    trial.config = llama_125m();
     layout.micro_batch = 2, layout.seq_length = 2048;
   } else {
     fail<ConfigError>("unknown work {}: W1, W2 or W3", name);
   }
-  return bench;
+  return trial;
 }
 
-StepBench step_of(const RunPlan& plan, const std::string& name) {
-  StepBench bench{.name = name, .config = model_config_of(plan), .layout = plan.layout};
-  bench.layout.seq_length = plan.data.seq_length;
-  return bench;
-}
-
-StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const TrialStep& trial,
                        int samples) {
   const auto timeline = std::make_shared<Timeline>();
   Context timed = context;
   timeline->follow(context.stream);
   timed.kernels = make_timed_kernels(context.kernels, timeline);
-  Stepper stepper(ranks, timed, bench);
-  const auto tokens = static_cast<double>(stepper.tokens());
+  TrialSteps steps(ranks, timed, trial);
+  const auto tokens = static_cast<double>(steps.tokens());
   const bool limited = context.memory->device().is_host();  // what the host can do does not limit a GPU
-  Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = limited ? kMatrixPeak : ""};
-  figure.limited_work = tokens * stepper.flops_per_token();
-  const auto step = [&] { stepper.step(); };
+  Figure figure{.name = trial.name, .work = tokens, .unit = "tokens", .limit_name = limited ? kMatrixPeak : ""};
+  figure.limited_work = tokens * steps.flops_per_token();
+  const auto step = [&] { steps.step(); };
   const auto sum_of_all = [&](const std::function<double()>& rate) {
     ranks.barrier().wait();
     double sum = rate();
@@ -218,7 +132,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   OperationBooks breakdown(ranks.size(), limited);
   timeline->start();
   for (int i = 0; i < samples; ++i) {
-    const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(bench.layout.sharding.dtype); }); };
+    const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(trial.layout.sharding.dtype); }); };
     double peak = limited ? measure_peak() : 0;
     const double triad = limited ? sum_of_all(limits.memory) : 0;
     ranks.barrier().wait();
@@ -234,25 +148,6 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   const auto late = static_cast<double>(context.memory->system_allocations() - asked);
   figure.facts = {{"start-up", start_up, "s"}, {"late allocations", late}};
   return {std::move(figure), breakdown.figures()};
-}
-
-Samples measure_steps(Communicator& ranks, const Context& context, const StepBench& bench) {
-  Context own = context;
-  // A GPU has one Memory, that of its compute stream: what is left there is counted no more.
-  if (context.memory->device().is_host()) own.memory = Memory::create();
-  Samples seconds;
-  {
-    Stepper stepper(ranks, own, bench);
-    stepper.step(), stepper.step();  // what a step takes is allocated in these
-    do {
-      ranks.barrier().wait();
-      double slowest = seconds_of([&] { stepper.step(); });
-      all_reduce_values(ranks, own, std::span(&slowest, 1), ReduceOp::max);
-      seconds.values.push_back(slowest);
-    } while (!tell_enough(seconds));
-  }
-  if (own.memory == context.memory) context.memory->ledger().reset_peaks();
-  return seconds;
 }
 
 }  // namespace nought

@@ -59,8 +59,8 @@ struct StepOptions {
 
   bool names_file() const { return work.ends_with(".json"); }
   /// The work, and in the end `plan` if it is the step of a run.
-  StepBench bench(Communicator& world, const Context& context, DType of_named, RunPlan& plan) const {
-    StepBench bench;
+  TrialStep bench(Communicator& world, const Context& context, DType of_named, RunPlan& plan) const {
+    TrialStep bench;
     if (names_file()) {
       require<ConfigError>(dtype->count() == 0, "--dtype is for W1, W2 and W3: {} says its own (training.bf16)", work);
       const bool on_gpu = !context.memory->device().is_host();
@@ -198,7 +198,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
       bench, invocation, "step", "A whole training step, against a register-only loop", options,
       [options, step](Communicator& world, const Context& context) {
         RunPlan plan;
-        const StepBench work = step->bench(world, context, options->type(), plan);
+        const TrialStep work = step->bench(world, context, options->type(), plan);
         options->computed = work.layout.sharding.dtype;
         if (!context.memory->device().is_host())
           options->device = fmt::format(" on {}", context.memory->device().name());

@@ -9,8 +9,6 @@
 #include "nought/base/lines.h"
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
-#include "nought/bench/bench.h"
-#include "nought/bench/step_budget.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/flight.h"
@@ -40,6 +38,8 @@
 #include "nought/train/output_folder.h"
 #include "nought/train/pipeline_cut.h"
 #include "nought/train/run_files.h"
+#include "nought/train/step_budget.h"
+#include "nought/train/trial_steps.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {

@@ -1,4 +1,4 @@
-#include "nought/bench/step_budget.h"
+#include "nought/train/step_budget.h"
 
 #include <algorithm>
 
