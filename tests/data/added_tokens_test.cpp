@@ -1,4 +1,4 @@
-#include "nought/data/added_tokens.h"
+#include "nought/text/added_tokens.h"
 
 #include <gtest/gtest.h>
 

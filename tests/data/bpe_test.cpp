@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/data/piece_model.h"
 #include "nought/tensor/random.h"
+#include "nought/text/piece_model.h"
 
 namespace nought::bpe_test {
 namespace {

@@ -1,13 +1,14 @@
-#include "nought/data/bpe_trainer.h"
+#include "nought/text/bpe_trainer.h"
 
 #include <map>
 
-#include "nought/data/count_words.h"
-#include "nought/data/tokenizer.h"
 #include "support/golden_tokens.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/data/count_words.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought::bpe_trainer_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "nought/data/json_view.h"
+#include "nought/text/json_view.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "nought/data/normalizer.h"
+#include "nought/text/normalizer.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "nought/data/pair_table.h"
+#include "nought/text/pair_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "nought/data/pre_tokenizer.h"
+#include "nought/text/pre_tokenizer.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "nought/data/regex.h"
+#include "nought/text/regex.h"
 
 #include <thread>
 

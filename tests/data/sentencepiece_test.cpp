@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought::sentencepiece_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "nought/data/step_chain.h"
+#include "nought/text/step_chain.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "nought/data/token_decoder.h"
+#include "nought/text/token_decoder.h"
 
 #include "support/golden_tokens.h"
 #include "support/message_of.h"
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought::token_decoder_test {
 namespace {

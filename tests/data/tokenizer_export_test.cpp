@@ -1,5 +1,5 @@
 // An exported tokenizer gives the ids of the one that a run had, with the tokens that it added and its chat template.
-#include "nought/data/tokenizer_export.h"
+#include "nought/text/tokenizer_export.h"
 
 #include "support/byte_level.h"
 #include <gmock/gmock.h>

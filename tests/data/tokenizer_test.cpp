@@ -1,4 +1,4 @@
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 #include "support/golden_tokens.h"
 #include <gmock/gmock.h>

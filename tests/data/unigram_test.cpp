@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/data/piece_model.h"
 #include "nought/tensor/random.h"
+#include "nought/text/piece_model.h"
 
 namespace nought::unigram_test {
 namespace {

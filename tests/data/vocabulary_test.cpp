@@ -1,4 +1,4 @@
-#include "nought/data/vocabulary.h"
+#include "nought/text/vocabulary.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>

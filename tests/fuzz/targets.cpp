@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/data/chat_template.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/config.h"
 #include "nought/models/weight_files.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/unicode.h"
 
 namespace nought::fuzz {
 

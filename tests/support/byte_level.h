@@ -8,8 +8,8 @@
 #include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
 
-#include "nought/data/tokenizer.h"
-#include "nought/data/vocabulary.h"
+#include "nought/text/tokenizer.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought::test {
 

@@ -11,10 +11,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/data/piece_model.h"
-#include "nought/data/tokenizer.h"
 #include "nought/io/files.h"
 #include "nought/tensor/random.h"
+#include "nought/text/piece_model.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought::test {
 

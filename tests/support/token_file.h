@@ -7,7 +7,7 @@
 #include "support/temp_folder.h"
 
 #include "nought/data/token_file.h"
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought::test {
 

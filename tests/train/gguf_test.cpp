@@ -10,8 +10,8 @@
 
 #include "nought/data/chat_template.h"
 #include "nought/data/gguf_tokenizer.h"
-#include "nought/data/tokenizer_export.h"
 #include "nought/models/gguf_metadata.h"
+#include "nought/text/tokenizer_export.h"
 #include "nought/train/convert.h"
 
 namespace nought::gguf_test {

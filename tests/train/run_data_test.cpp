@@ -12,7 +12,7 @@
 #include "nought/config/run_config.h"
 #include "nought/data/chat_template.h"
 #include "nought/data/token_file.h"
-#include "nought/data/tokenizer_export.h"
+#include "nought/text/tokenizer_export.h"
 #include "nought/train/validate_run.h"
 
 namespace nought::run_data_test {

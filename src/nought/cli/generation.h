@@ -7,10 +7,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "nought/data/tokenizer.h"
 #include "nought/infer/generate.h"
 #include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
+#include "nought/text/tokenizer.h"
 #include "nought/train/model_source.h"
 #include "nought/zero/sharded_model.h"
 

@@ -18,10 +18,10 @@
 #include "nought/base/visit.h"
 #include "nought/cli/commands.h"
 #include "nought/data/chat_template.h"
-#include "nought/data/tokenizer.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/models/config.h"
+#include "nought/text/tokenizer.h"
 #include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 

@@ -6,8 +6,8 @@
 
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
-#include "nought/data/tokenizer.h"
 #include "nought/io/file_format.h"
+#include "nought/text/tokenizer.h"
 #include "nought/train/checkpoint_contents.h"
 #include "nought/train/export_record.h"
 #include "nought/train/model_source.h"

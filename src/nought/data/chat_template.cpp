@@ -11,7 +11,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/data/chat_notation.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

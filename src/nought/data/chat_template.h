@@ -17,7 +17,7 @@
 
 #include "nought/data/chat_format.h"
 #include "nought/data/jinja.h"
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

@@ -16,8 +16,8 @@
 #include "nought/data/chat_template.h"
 #include "nought/data/conversation.h"
 #include "nought/data/corpus_kind.h"
-#include "nought/data/tokenizer.h"
 #include "nought/io/mapped_file.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

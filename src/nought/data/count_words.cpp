@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "nought/data/ordered_map.h"
-#include "nought/data/pre_tokenizer.h"
-#include "nought/data/unicode.h"
+#include "nought/text/pre_tokenizer.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "nought/data/bpe_trainer.h"
 #include "nought/data/corpus.h"
+#include "nought/text/bpe_trainer.h"
 
 namespace nought {
 

@@ -19,8 +19,8 @@
 #include "nought/base/math.h"
 #include "nought/data/corpus.h"
 #include "nought/data/token_store.h"
-#include "nought/data/tokenizer.h"
 #include "nought/nn/batch.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

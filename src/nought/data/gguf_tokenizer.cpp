@@ -8,12 +8,12 @@
 
 #include "nought/base/text.h"
 #include "nought/data/chat_template.h"
-#include "nought/data/json_view.h"
-#include "nought/data/pre_tokenizer.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
-#include "nought/data/vocabulary.h"
 #include "nought/io/files.h"
+#include "nought/text/json_view.h"
+#include "nought/text/pre_tokenizer.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/unicode.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "nought/base/error.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought::jinja {
 

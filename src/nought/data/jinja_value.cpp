@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought::jinja {
 

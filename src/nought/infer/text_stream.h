@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nought/data/gguf_tokenizer.h"
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

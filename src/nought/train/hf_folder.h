@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nought/data/tokenizer.h"
-#include "nought/data/tokenizer_export.h"
 #include "nought/models/config.h"
 #include "nought/models/hf_folder_writer.h"
 #include "nought/models/weight_files.h"
+#include "nought/text/tokenizer.h"
+#include "nought/text/tokenizer_export.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -1,8 +1,8 @@
 #include "nought/train/model_source.h"
 
 #include "nought/comm/first_rank.h"
-#include "nought/data/tokenizer.h"
 #include "nought/io/hub_cache.h"
+#include "nought/text/tokenizer.h"
 #include "nought/train/export_record.h"
 
 namespace nought {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "nought/config/run_plan.h"
-#include "nought/data/tokenizer.h"
 #include "nought/models/decoder.h"
+#include "nought/text/tokenizer.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -10,9 +10,9 @@
 
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
-#include "nought/data/tokenizer_export.h"
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
+#include "nought/text/tokenizer_export.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"

@@ -1,15 +1,15 @@
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 #include <algorithm>
 #include <array>
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
 #include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
 #include "nought/tensor/random.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

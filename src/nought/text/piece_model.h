@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/vocabulary.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

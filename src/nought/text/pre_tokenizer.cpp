@@ -1,10 +1,10 @@
-#include "nought/data/pre_tokenizer.h"
+#include "nought/text/pre_tokenizer.h"
 
 #include <algorithm>
 #include <array>
 
-#include "nought/data/step_chain.h"
-#include "nought/data/unicode.h"
+#include "nought/text/step_chain.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -1,7 +1,7 @@
-#include "nought/data/step_chain.h"
+#include "nought/text/step_chain.h"
 
 #include "nought/base/text.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

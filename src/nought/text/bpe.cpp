@@ -2,11 +2,11 @@
 #include <queue>
 
 #include "nought/base/error.h"
-#include "nought/data/pair_table.h"
-#include "nought/data/piece_cache.h"
-#include "nought/data/piece_model.h"
-#include "nought/data/pool.h"
-#include "nought/data/unicode.h"
+#include "nought/text/pair_table.h"
+#include "nought/text/piece_cache.h"
+#include "nought/text/piece_model.h"
+#include "nought/text/pool.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

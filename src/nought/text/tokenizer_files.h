@@ -8,8 +8,8 @@
 #include <string>
 
 #include "nought/base/json_fwd.h"
-#include "nought/data/text_tokenizer.h"
-#include "nought/data/tokenizer.h"
+#include "nought/text/text_tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

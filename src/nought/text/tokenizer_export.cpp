@@ -1,10 +1,10 @@
-#include "nought/data/tokenizer_export.h"
+#include "nought/text/tokenizer_export.h"
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/data/tokenizer_files.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/text/tokenizer_files.h"
 
 namespace nought {
 

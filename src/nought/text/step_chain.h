@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "nought/data/json_view.h"
+#include "nought/text/json_view.h"
 
 namespace nought {
 

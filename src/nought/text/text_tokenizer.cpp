@@ -1,10 +1,10 @@
-#include "nought/data/text_tokenizer.h"
+#include "nought/text/text_tokenizer.h"
 
 #include <algorithm>
 
 #include "nought/base/error.h"
-#include "nought/data/step_chain.h"
-#include "nought/data/unicode.h"
+#include "nought/text/step_chain.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

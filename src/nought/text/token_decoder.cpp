@@ -1,10 +1,10 @@
-#include "nought/data/token_decoder.h"
+#include "nought/text/token_decoder.h"
 
 #include <numeric>
 
-#include "nought/data/step_chain.h"
-#include "nought/data/unicode.h"
-#include "nought/data/vocabulary.h"
+#include "nought/text/step_chain.h"
+#include "nought/text/unicode.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/tokenizer.h"
+#include "nought/text/tokenizer.h"
 
 namespace nought {
 

@@ -1,9 +1,9 @@
-#include "nought/data/added_tokens.h"
+#include "nought/text/added_tokens.h"
 
 #include <algorithm>
 
 #include "nought/base/error.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/json_view.h"
-#include "nought/data/regex.h"
+#include "nought/text/json_view.h"
+#include "nought/text/regex.h"
 
 namespace nought {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/pool.h"
+#include "nought/text/pool.h"
 
 namespace nought {
 

@@ -2,9 +2,9 @@
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
-#include "nought/data/tokenizer_files.h"
 #include "nought/io/files.h"
 #include "nought/tensor/random.h"
+#include "nought/text/tokenizer_files.h"
 
 namespace nought {
 

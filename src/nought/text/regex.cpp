@@ -1,12 +1,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "nought/data/regex.h"
+#include "nought/text/regex.h"
 
 #include <array>
 
 #include <pcre2.h>
 
 #include "nought/base/error.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -5,13 +5,13 @@
 #include <memory>
 #include <string>
 
-#include "nought/data/added_tokens.h"
-#include "nought/data/normalizer.h"
-#include "nought/data/piece_model.h"
-#include "nought/data/pre_tokenizer.h"
-#include "nought/data/token_decoder.h"
-#include "nought/data/tokenizer.h"
-#include "nought/data/vocabulary.h"
+#include "nought/text/added_tokens.h"
+#include "nought/text/normalizer.h"
+#include "nought/text/piece_model.h"
+#include "nought/text/pre_tokenizer.h"
+#include "nought/text/token_decoder.h"
+#include "nought/text/tokenizer.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

@@ -1,13 +1,13 @@
-#include "nought/data/normalizer.h"
+#include "nought/text/normalizer.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 #include <utf8proc.h>
 
-#include "nought/data/regex.h"
-#include "nought/data/step_chain.h"
-#include "nought/data/unicode.h"
+#include "nought/text/regex.h"
+#include "nought/text/step_chain.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -2,8 +2,8 @@
 #include <charconv>
 
 #include "nought/base/error.h"
-#include "nought/data/tokenizer_files.h"
 #include "nought/io/files.h"
+#include "nought/text/tokenizer_files.h"
 
 namespace nought {
 

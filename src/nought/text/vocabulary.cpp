@@ -1,11 +1,11 @@
-#include "nought/data/vocabulary.h"
+#include "nought/text/vocabulary.h"
 
 #include <array>
 
 #include <fmt/format.h>
 
 #include "nought/base/error.h"
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -1,8 +1,8 @@
 #include "nought/base/error.h"
 #include "nought/base/text.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
 #include "nought/io/files.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nought/data/json_view.h"
+#include "nought/text/json_view.h"
 
 namespace nought {
 

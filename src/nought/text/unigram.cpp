@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "nought/base/error.h"
-#include "nought/data/piece_model.h"
-#include "nought/data/unicode.h"
+#include "nought/text/piece_model.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 

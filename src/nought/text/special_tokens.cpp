@@ -3,10 +3,10 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/data/json_view.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/vocabulary.h"
 #include "nought/io/files.h"
+#include "nought/text/json_view.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

@@ -1,14 +1,14 @@
-#include "nought/data/bpe_trainer.h"
+#include "nought/text/bpe_trainer.h"
 
 #include <algorithm>
 #include <queue>
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/data/pre_tokenizer.h"
-#include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
-#include "nought/data/vocabulary.h"
+#include "nought/text/pre_tokenizer.h"
+#include "nought/text/tokenizer_files.h"
+#include "nought/text/unicode.h"
+#include "nought/text/vocabulary.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/data/unicode.h"
+#include "nought/text/unicode.h"
 
 #include <algorithm>
 #include <cstring>
