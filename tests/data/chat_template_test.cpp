@@ -1,4 +1,4 @@
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 
 #include "support/byte_level.h"
 #include "support/golden_root.h"

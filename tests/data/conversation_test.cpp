@@ -1,5 +1,5 @@
 // Every form of a conversation gives the same messages, and what is none is refused by what it lacks.
-#include "nought/data/conversation.h"
+#include "nought/chat/conversation.h"
 
 #include <tuple>
 

@@ -1,5 +1,5 @@
 // What jinja2 renders is rendered to the byte; what is malformed, unknown or too much is refused with one line.
-#include "nought/data/jinja.h"
+#include "nought/chat/jinja.h"
 
 #include <filesystem>
 

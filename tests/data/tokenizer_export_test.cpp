@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 
 namespace nought::tokenizer_export_test {
 namespace {

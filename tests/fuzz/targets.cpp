@@ -6,7 +6,7 @@
 #include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
 
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/config.h"
 #include "nought/models/weight_files.h"

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 #include "nought/data/gguf_tokenizer.h"
 #include "nought/models/gguf_metadata.h"
 #include "nought/text/tokenizer_export.h"

@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/chat/chat_template.h"
 #include "nought/config/run_config.h"
-#include "nought/data/chat_template.h"
 #include "nought/data/token_file.h"
 #include "nought/text/tokenizer_export.h"
 #include "nought/train/validate_run.h"

@@ -4,13 +4,13 @@
 
 #include <unistd.h>
 
+#include "nought/chat/chat_template.h"
+#include "nought/chat/conversation.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/line_reader.h"
-#include "nought/data/chat_template.h"
-#include "nought/data/conversation.h"
 #include "nought/infer/text_stream.h"
 #include "nought/io/files.h"
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/chat_template.h"
-#include "nought/data/conversation.h"
+#include "nought/chat/chat_template.h"
+#include "nought/chat/conversation.h"
 #include "nought/data/corpus_kind.h"
 #include "nought/io/mapped_file.h"
 #include "nought/text/tokenizer.h"

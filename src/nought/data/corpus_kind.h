@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "nought/data/conversation.h"
+#include "nought/chat/conversation.h"
 #include "nought/data/formats.h"
 
 namespace nought {

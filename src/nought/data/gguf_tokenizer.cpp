@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "nought/base/text.h"
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 #include "nought/io/files.h"
 #include "nought/text/json_view.h"
 #include "nought/text/pre_tokenizer.h"

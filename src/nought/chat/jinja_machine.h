@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nought/base/error.h"
-#include "nought/data/jinja_value.h"
+#include "nought/chat/jinja_value.h"
 
 namespace nought::jinja {
 

@@ -10,7 +10,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/visit.h"
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 
 namespace nought {
 

@@ -1,9 +1,9 @@
-#include "nought/data/jinja.h"
+#include "nought/chat/jinja.h"
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
-#include "nought/data/jinja_machine.h"
-#include "nought/data/jinja_scanner.h"
+#include "nought/chat/jinja_machine.h"
+#include "nought/chat/jinja_scanner.h"
 
 namespace nought::jinja {
 

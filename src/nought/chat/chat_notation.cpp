@@ -1,4 +1,4 @@
-#include "nought/data/chat_notation.h"
+#include "nought/chat/chat_notation.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 
 namespace nought {
 

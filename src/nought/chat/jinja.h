@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "nought/base/json_fwd.h"
-#include "nought/data/jinja_value.h"
+#include "nought/chat/jinja_value.h"
 
 namespace nought::jinja {
 

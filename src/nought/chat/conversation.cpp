@@ -1,4 +1,4 @@
-#include "nought/data/conversation.h"
+#include "nought/chat/conversation.h"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "nought/data/jinja_machine.h"
-#include "nought/data/jinja_scanner.h"
+#include "nought/chat/jinja_machine.h"
+#include "nought/chat/jinja_scanner.h"
 
 namespace nought::jinja {
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "nought/data/chat_format.h"
-#include "nought/data/jinja.h"
+#include "nought/chat/chat_format.h"
+#include "nought/chat/jinja.h"
 #include "nought/text/tokenizer.h"
 
 namespace nought {

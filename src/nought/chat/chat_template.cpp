@@ -1,4 +1,4 @@
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_template.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/data/chat_notation.h"
+#include "nought/chat/chat_notation.h"
 #include "nought/text/unicode.h"
 
 namespace nought {

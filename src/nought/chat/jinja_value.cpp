@@ -1,4 +1,4 @@
-#include "nought/data/jinja_value.h"
+#include "nought/chat/jinja_value.h"
 
 #include <algorithm>
 #include <array>

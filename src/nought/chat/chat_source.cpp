@@ -5,8 +5,8 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/base/text.h"
-#include "nought/data/chat_notation.h"
-#include "nought/data/chat_template.h"
+#include "nought/chat/chat_notation.h"
+#include "nought/chat/chat_template.h"
 #include "nought/io/files.h"
 
 namespace nought {

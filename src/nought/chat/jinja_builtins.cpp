@@ -5,7 +5,7 @@
 #include <utf8proc.h>
 
 #include "nought/base/text.h"
-#include "nought/data/jinja_machine.h"
+#include "nought/chat/jinja_machine.h"
 
 namespace nought::jinja {
 
