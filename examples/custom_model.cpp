@@ -7,8 +7,8 @@
 #include <string>
 
 #include "nought/comm/thread.h"
+#include "nought/engine/engine.h"
 #include "nought/nn/layers.h"
-#include "nought/train/engine.h"
 
 using namespace nought;
 

@@ -21,8 +21,8 @@
 
 #include "nought/base/timing.h"
 #include "nought/comm/thread.h"
+#include "nought/engine/engine.h"
 #include "nought/plan/step_time.h"
-#include "nought/train/engine.h"
 
 namespace nought::hidden_transfers_test {
 namespace {

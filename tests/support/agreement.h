@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/comm/thread.h"
+#include "nought/engine/engine.h"
+#include "nought/engine/model_schedule.h"
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
 #include "nought/plan/rehearsed_rank.h"
-#include "nought/train/engine.h"
-#include "nought/train/model_schedule.h"
 #include "nought/train/text_sample.h"
 
 namespace nought::test {

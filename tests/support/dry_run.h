@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 
 namespace nought::test {
 

@@ -5,8 +5,8 @@
 #include "support/sweep.h"
 #include <nlohmann/json.hpp>
 
+#include "nought/engine/model_schedule.h"
 #include "nought/train/hf_folder.h"
-#include "nought/train/model_schedule.h"
 
 namespace nought::test {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "nought/train/pipeline_schedules.h"
+#include "nought/engine/pipeline_schedules.h"
 
 namespace nought::test {
 

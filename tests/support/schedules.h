@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 
 namespace nought::test {
 

@@ -15,11 +15,11 @@
 #include "support/small_models.h"
 #include "support/whole_tensors.h"
 
+#include "nought/engine/engine.h"
 #include "nought/kernels/kernels.h"
 #include "nought/kernels/watch.h"
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
-#include "nought/train/engine.h"
 
 namespace nought::test {
 

@@ -1,5 +1,5 @@
 // One step: what is added up, scaled, clipped, skipped and refused. Layouts are compared in layouts_test.
-#include "nought/train/engine.h"
+#include "nought/engine/engine.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "nought/train/evaluation.h"
+#include "nought/engine/evaluation.h"
 
 #include "support/message_of.h"
 #include "support/tiny_llama.h"

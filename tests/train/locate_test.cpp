@@ -1,5 +1,5 @@
 // A value that is not finite is named by rank, Unit, pass, operation and step, alike on every rank, at every stage.
-#include "nought/train/locate.h"
+#include "nought/engine/locate.h"
 
 #include <limits>
 

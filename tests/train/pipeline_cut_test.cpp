@@ -1,5 +1,5 @@
 // The cut of a run into pipeline stages, as users see it.
-#include "nought/train/pipeline_cut.h"
+#include "nought/engine/pipeline_cut.h"
 
 #include "support/message_of.h"
 #include "support/size.h"

@@ -1,5 +1,5 @@
 // The instruction lists of all ranks of a pipeline, without a model and without communication.
-#include "nought/train/pipeline_schedules.h"
+#include "nought/engine/pipeline_schedules.h"
 
 #include "support/dry_run.h"
 #include "support/message_of.h"

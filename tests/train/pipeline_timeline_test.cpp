@@ -1,5 +1,5 @@
 // Timelines of pipelines: makespans and bubbles are those of the closed forms.
-#include "nought/train/pipeline_timeline.h"
+#include "nought/engine/pipeline_timeline.h"
 
 #include <algorithm>
 #include <array>

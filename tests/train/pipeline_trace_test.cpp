@@ -15,7 +15,7 @@
 
 #include "nought/base/error.h"
 #include "nought/comm/thread.h"
-#include "nought/train/engine.h"
+#include "nought/engine/engine.h"
 #include "nought/train/trace.h"
 
 namespace nought::pipeline_trace_test {

@@ -1,6 +1,6 @@
 // A step whose loss or gradient norm jumps is computed again: a fault of the hardware leaves no trace in the run, and
 // what the data or the model did stays.
-#include "nought/train/spike.h"
+#include "nought/engine/spike.h"
 
 #include <bit>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Schedules are lists: what they are made of, what is read from them, and which of them cannot run.
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 
 #include "support/message_of.h"
 #include "support/schedules.h"

@@ -11,12 +11,12 @@
 #include "nought/cli/launch.h"
 #include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
+#include "nought/engine/evaluation.h"
+#include "nought/engine/model_schedule.h"
+#include "nought/engine/pipeline_cut.h"
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
-#include "nought/train/evaluation.h"
-#include "nought/train/model_schedule.h"
 #include "nought/train/model_source.h"
-#include "nought/train/pipeline_cut.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {

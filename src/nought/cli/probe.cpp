@@ -12,13 +12,13 @@
 #include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
+#include "nought/engine/model_schedule.h"
+#include "nought/engine/pipeline_cut.h"
 #include "nought/io/safetensors_writer.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
-#include "nought/train/model_schedule.h"
 #include "nought/train/model_source.h"
-#include "nought/train/pipeline_cut.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "nought/engine/pipeline_timeline.h"
 #include "nought/plan/predict.h"
-#include "nought/train/pipeline_timeline.h"
 
 namespace nought {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include "nought/engine/pipeline_timeline.h"
 #include "nought/plan/svg.h"
-#include "nought/train/pipeline_timeline.h"
 
 namespace nought {
 

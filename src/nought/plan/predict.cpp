@@ -6,9 +6,9 @@
 
 #include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
+#include "nought/engine/engine.h"
 #include "nought/plan/most_memory.h"
 #include "nought/plan/rehearsed_rank.h"
-#include "nought/train/engine.h"
 #include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 #include "nought/train/text_sample.h"

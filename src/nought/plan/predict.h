@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "nought/config/run_plan.h"
+#include "nought/engine/step_schedule.h"
 #include "nought/models/config.h"
 #include "nought/plan/compressed_steps.h"
 #include "nought/plan/rehearsal.h"
 #include "nought/plan/rehearsed_device.h"
 #include "nought/train/observer.h"
-#include "nought/train/step_schedule.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

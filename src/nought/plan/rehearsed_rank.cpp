@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "nought/comm/traffic_sums.h"
+#include "nought/engine/pipeline_cut.h"
 #include "nought/parallel/context_ranks.h"
-#include "nought/train/pipeline_cut.h"
 
 namespace nought {
 

@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
+#include "nought/engine/engine.h"
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
 #include "nought/plan/rehearsal.h"
-#include "nought/train/engine.h"
 #include "nought/zero/local_steps.h"
 #include "nought/zero/rotating_servers.h"
 

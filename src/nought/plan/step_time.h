@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/engine/pipeline_timeline.h"
 #include "nought/measure/operation_times.h"
 #include "nought/plan/predict.h"
-#include "nought/train/pipeline_timeline.h"
 
 namespace nought {
 

@@ -7,10 +7,10 @@
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
+#include "nought/engine/pipeline_cut.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/flops.h"
 #include "nought/plan/most_memory.h"
-#include "nought/train/pipeline_cut.h"
 
 namespace nought {
 

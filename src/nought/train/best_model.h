@@ -7,7 +7,7 @@
 
 #include "nought/base/json.h"
 #include "nought/config/run_plan.h"
-#include "nought/train/evaluation.h"
+#include "nought/engine/evaluation.h"
 
 namespace nought {
 

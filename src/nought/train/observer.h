@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "nought/autograd/moe.h"
+#include "nought/engine/engine.h"
+#include "nought/engine/evaluation.h"
 #include "nought/tensor/memory.h"
 #include "nought/train/best_model.h"
 #include "nought/train/breakdown.h"
-#include "nought/train/engine.h"
-#include "nought/train/evaluation.h"
 #include "nought/train/profile.h"
 #include "nought/train/stragglers.h"
 

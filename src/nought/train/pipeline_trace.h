@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "nought/train/pipeline_timeline.h"
+#include "nought/engine/pipeline_timeline.h"
 
 namespace nought {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "nought/config/run_plan.h"
+#include "nought/engine/engine.h"
 #include "nought/models/decoder.h"
-#include "nought/train/engine.h"
 
 namespace nought {
 

@@ -10,12 +10,12 @@
 
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
+#include "nought/engine/engine.h"
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
-#include "nought/train/engine.h"
 #include "nought/train/observer.h"
 #include "nought/train/run_data.h"
 #include "nought/zero/local_steps.h"

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "nought/base/timing.h"
+#include "nought/engine/pipeline_cut.h"
 #include "nought/models/flops.h"
 #include "nought/tensor/random.h"
-#include "nought/train/pipeline_cut.h"
 #include "nought/train/trainer.h"
 #include "nought/zero/state.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "nought/config/run_plan.h"
+#include "nought/engine/engine.h"
 #include "nought/measure/samples.h"
 #include "nought/models/decoder.h"
-#include "nought/train/engine.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -1,6 +1,6 @@
-#include "nought/train/model_schedule.h"
+#include "nought/engine/model_schedule.h"
 
-#include "nought/train/pipeline_schedules.h"
+#include "nought/engine/pipeline_schedules.h"
 
 namespace nought {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "nought/comm/mesh.h"
+#include "nought/engine/step_schedule.h"
 #include "nought/parallel/pipeline_rules.h"
-#include "nought/train/step_schedule.h"
 
 namespace nought {
 

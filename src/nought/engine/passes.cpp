@@ -1,4 +1,4 @@
-#include "nought/train/passes.h"
+#include "nought/engine/passes.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "nought/data/sampler.h"
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

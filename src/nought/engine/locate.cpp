@@ -1,12 +1,12 @@
-#include "nought/train/locate.h"
+#include "nought/engine/locate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "nought/comm/first_rank.h"
+#include "nought/engine/passes.h"
 #include "nought/kernels/watch.h"
-#include "nought/train/passes.h"
 
 namespace nought {
 

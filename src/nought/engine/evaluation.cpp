@@ -1,9 +1,9 @@
-#include "nought/train/evaluation.h"
+#include "nought/engine/evaluation.h"
 
 #include <array>
 #include <chrono>
 
-#include "nought/train/engine.h"
+#include "nought/engine/engine.h"
 
 namespace nought {
 

@@ -3,7 +3,7 @@
 //
 // Design goals: what is received is asked for while the pass before computes, so that it is there when it is needed.
 // What is sent is not copied. A pass waits for it only where the receiver is further behind than the schedule expects
-// (message_room() of train/pipeline_schedules.h). So how much is alive depends on the schedule alone, never on the
+// (message_room() of engine/pipeline_schedules.h). So how much is alive depends on the schedule alone, never on the
 // wire. Non-goals: deciding the order (StepSchedule does).
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 #include "nought/zero/micro_batch.h"
 
 namespace nought {

@@ -1,12 +1,12 @@
-#include "nought/train/engine.h"
+#include "nought/engine/engine.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/engine/locate.h"
 #include "nought/optim/clipping.h"
-#include "nought/train/locate.h"
 
 namespace nought {
 

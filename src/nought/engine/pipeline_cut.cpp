@@ -1,4 +1,4 @@
-#include "nought/train/pipeline_cut.h"
+#include "nought/engine/pipeline_cut.h"
 
 #include <algorithm>
 #include <numeric>

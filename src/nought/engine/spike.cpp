@@ -1,4 +1,4 @@
-#include "nought/train/spike.h"
+#include "nought/engine/spike.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "nought/base/host.h"
 #include "nought/comm/first_rank.h"
-#include "nought/train/engine.h"
+#include "nought/engine/engine.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/step_schedule.h"
+#include "nought/engine/step_schedule.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "nought/train/pipeline_timeline.h"
+#include "nought/engine/pipeline_timeline.h"
 
 #include <algorithm>
 #include <map>

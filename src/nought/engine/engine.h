@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "nought/data/sampler.h"
+#include "nought/engine/model_schedule.h"
+#include "nought/engine/passes.h"
+#include "nought/engine/spike.h"
+#include "nought/engine/step_schedule.h"
 #include "nought/optim/loss_scaler.h"
-#include "nought/train/model_schedule.h"
-#include "nought/train/passes.h"
-#include "nought/train/spike.h"
-#include "nought/train/step_schedule.h"
 
 namespace nought {
 
@@ -65,7 +65,7 @@ class Engine {
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
-  /// What steps and evaluations are made of: default_schedule() (train/model_schedule.h), unless this is called.
+  /// What steps and evaluations are made of: default_schedule() (engine/model_schedule.h), unless this is called.
   void set_schedule(Schedules schedules) { schedules_ = std::move(schedules); }
   /// That of the steps alone.
   void set_schedule(MakeSchedule steps) { schedules_.step = std::move(steps); }

@@ -11,8 +11,8 @@
 // a receive is begun while the pass before it runs.
 #pragma once
 
+#include "nought/engine/step_schedule.h"
 #include "nought/parallel/pipeline_rules.h"
-#include "nought/train/step_schedule.h"
 
 namespace nought {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "nought/train/pipeline_schedules.h"
+#include "nought/engine/pipeline_schedules.h"
 
 namespace nought {
 

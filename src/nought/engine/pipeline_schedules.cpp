@@ -1,4 +1,4 @@
-#include "nought/train/pipeline_schedules.h"
+#include "nought/engine/pipeline_schedules.h"
 
 #include <algorithm>
 #include <limits>
