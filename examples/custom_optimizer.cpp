@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "nought/checkpoint/output_folder.h"
 #include "nought/comm/mpi.h"
 #include "nought/config/run_config.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/progress.h"
 #include "nought/train/model_source.h"
-#include "nought/train/output_folder.h"
 #include "nought/train/trainer.h"
 
 using namespace nought;

@@ -12,6 +12,8 @@
 
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/checkpoint_folders.h"
+#include "nought/checkpoint/export_record.h"
 #include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
 #include "nought/io/mapped_file.h"
@@ -19,8 +21,6 @@
 #include "nought/models/weight_files.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
-#include "nought/train/checkpoint_folders.h"
-#include "nought/train/export_record.h"
 
 namespace nought::test {
 

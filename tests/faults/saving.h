@@ -7,10 +7,10 @@
 
 #include "support/tiny_llama.h"
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 #include "nought/observe/metrics.h"
-#include "nought/train/checkpoint.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/trainer.h"
 

@@ -9,12 +9,12 @@
 #include "targets.h"
 
 #include "nought/base/json.h"
+#include "nought/checkpoint/checkpoint_contents.h"
 #include "nought/comm/flight_files.h"
 #include "nought/comm/flight_report.h"
 #include "nought/config/accelerate.h"
 #include "nought/config/yaml.h"
 #include "nought/models/decoder.h"
-#include "nought/train/checkpoint_contents.h"
 #include "nought/train/hf_folder.h"
 
 namespace nought::fuzz {

@@ -5,7 +5,7 @@
 
 #include "support/whole_tensors.h"
 
-#include "nought/train/checkpoint.h"
+#include "nought/checkpoint/checkpoint.h"
 
 namespace nought::test {
 

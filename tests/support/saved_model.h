@@ -7,8 +7,8 @@
 
 #include "support/tiny_llama.h"
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/models/decoder.h"
-#include "nought/train/checkpoint.h"
 
 namespace nought::test {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/comm/thread.h"
-#include "nought/train/checkpoint_folders.h"
 
 namespace nought::test {
 

@@ -8,10 +8,10 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
 #include "nought/kernels/timed.h"
 #include "nought/tensor/random.h"
-#include "nought/train/checkpoint.h"
 
 namespace nought::test {
 namespace {

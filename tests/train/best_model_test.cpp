@@ -1,4 +1,4 @@
-#include "nought/train/best_model.h"
+#include "nought/checkpoint/best_model.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_contents.h"
+#include "nought/checkpoint/checkpoint_contents.h"
 
 #include "support/saved_model.h"
 #include "support/temp_folder.h"

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_folders.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 
 #include "support/in_folder.h"
 #include "support/size.h"
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/train/checkpoint_manifest.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 
 namespace nought::checkpoint_folders_test {
 namespace {

@@ -1,12 +1,12 @@
-#include "nought/train/checkpoint_manifest.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 
 #include "support/in_folder.h"
 #include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/io/file_format.h"
-#include "nought/train/checkpoint_folders.h"
 
 namespace nought::checkpoint_manifest_test {
 namespace {

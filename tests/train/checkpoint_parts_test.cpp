@@ -3,8 +3,8 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
-#include "nought/train/checkpoint.h"
 
 namespace nought::checkpoint_parts_test {
 namespace {

@@ -1,5 +1,5 @@
 // What ranks have for themselves in checkpoints: the same rank of the same mesh gets it back, and no other.
-#include "nought/train/checkpoint_rank_states.h"
+#include "nought/checkpoint/checkpoint_rank_states.h"
 
 #include <fstream>
 
@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
-#include "nought/train/checkpoint.h"
 
 namespace nought::checkpoint_rank_states_test {
 namespace {

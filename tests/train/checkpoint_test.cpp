@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint.h"
+#include "nought/checkpoint/checkpoint.h"
 
 #include <fstream>
 

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/checkpoint.h"
+#include "nought/checkpoint/checkpoint.h"
 
 namespace nought::frozen_test {
 namespace {

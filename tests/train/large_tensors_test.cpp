@@ -7,8 +7,8 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
-#include "nought/train/checkpoint.h"
 #include "nought/train/convert.h"
 
 namespace nought::large_tensors_test {

@@ -6,8 +6,8 @@
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
-#include "nought/train/checkpoint.h"
 
 namespace nought::local_steps_test {
 namespace {

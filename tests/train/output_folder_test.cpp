@@ -1,4 +1,4 @@
-#include "nought/train/output_folder.h"
+#include "nought/checkpoint/output_folder.h"
 
 #include <cerrno>
 #include <memory>

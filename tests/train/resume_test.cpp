@@ -1,5 +1,5 @@
 // Where a run continues, and which checkpoints are none of its own.
-#include "nought/train/resume.h"
+#include "nought/checkpoint/resume.h"
 
 #include "support/saved_model.h"
 #include "support/size.h"

@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/export_record.h"
 #include "nought/comm/thread.h"
-#include "nought/train/export_record.h"
 #include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"

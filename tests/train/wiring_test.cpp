@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/checkpoint_folders.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 
 namespace nought::wiring_test {
 namespace {

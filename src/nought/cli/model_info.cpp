@@ -6,10 +6,10 @@
 
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
+#include "nought/checkpoint/checkpoint_contents.h"
+#include "nought/checkpoint/export_record.h"
 #include "nought/io/file_format.h"
 #include "nought/text/tokenizer.h"
-#include "nought/train/checkpoint_contents.h"
-#include "nought/train/export_record.h"
 #include "nought/train/model_source.h"
 
 namespace nought {

@@ -1,9 +1,9 @@
 #include "nought/train/model_source.h"
 
+#include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"
 #include "nought/io/hub_cache.h"
 #include "nought/text/tokenizer.h"
-#include "nought/train/export_record.h"
 
 namespace nought {
 

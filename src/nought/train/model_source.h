@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
-#include "nought/train/checkpoint.h"
 #include "nought/train/hf_folder.h"
 
 namespace nought {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "nought/autograd/moe.h"
+#include "nought/checkpoint/best_model.h"
 #include "nought/engine/engine.h"
 #include "nought/engine/evaluation.h"
 #include "nought/tensor/memory.h"
-#include "nought/train/best_model.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/profile.h"
 #include "nought/train/stragglers.h"

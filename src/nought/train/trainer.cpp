@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "nought/base/json.h"
+#include "nought/checkpoint/resume.h"
+#include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/engine/pipeline_cut.h"
@@ -18,8 +20,6 @@
 #include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
-#include "nought/train/resume.h"
-#include "nought/train/run_files.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trace.h"
 #include "nought/train/validate_run.h"

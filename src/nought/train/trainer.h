@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/engine/engine.h"
@@ -15,7 +16,6 @@
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
 #include "nought/train/breakdown.h"
-#include "nought/train/checkpoint.h"
 #include "nought/train/observer.h"
 #include "nought/train/run_data.h"
 #include "nought/zero/local_steps.h"

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "nought/base/host.h"
+#include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
-#include "nought/train/export_record.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/replicas.h"
 #include "nought/train/text_sample.h"

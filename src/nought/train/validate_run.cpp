@@ -7,12 +7,12 @@
 
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/resume.h"
 #include "nought/engine/pipeline_cut.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
-#include "nought/train/resume.h"
 #include "nought/train/text_sample.h"
 
 namespace nought {

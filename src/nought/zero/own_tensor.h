@@ -2,8 +2,8 @@
 // compression has not sent yet, or weights that have left those of the other ranks.
 //
 // Design goals: whoever keeps such tensors lists them (ShardedModel::keep_for_rank), and knows nothing of files. Saved
-// by a rank, they are read by the same rank of the same mesh (train/checkpoint_rank_states). Non-goals: another layout,
-// for which they have no meaning.
+// by a rank, they are read by the same rank of the same mesh (checkpoint/checkpoint_rank_states). Non-goals: another
+// layout, for which they have no meaning.
 #pragma once
 
 #include <functional>

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "nought/checkpoint/checkpoint_folders.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/io/safetensors.h"
-#include "nought/train/checkpoint_folders.h"
-#include "nought/train/checkpoint_manifest.h"
 #include "nought/zero/local_steps.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"

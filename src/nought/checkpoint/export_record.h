@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "nought/train/best_model.h"
+#include "nought/checkpoint/best_model.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_rank_states.h"
+#include "nought/checkpoint/checkpoint_rank_states.h"
 
 #include <map>
 #include <set>
@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
-#include "nought/train/checkpoint_manifest.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 
 namespace nought {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/checkpoint/best_model.h"
 #include "nought/optim/loss_scaler.h"
-#include "nought/train/best_model.h"
 #include "nought/zero/local_steps_options.h"
 #include "nought/zero/sharded_optimizer.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "nought/train/checkpoint.h"
+#include "nought/checkpoint/checkpoint.h"
 
 namespace nought {
 

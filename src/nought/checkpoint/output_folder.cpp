@@ -1,4 +1,4 @@
-#include "nought/train/output_folder.h"
+#include "nought/checkpoint/output_folder.h"
 
 #include <thread>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/open_file.h"
-#include "nought/train/checkpoint_folders.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_contents.h"
+#include "nought/checkpoint/checkpoint_contents.h"
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"

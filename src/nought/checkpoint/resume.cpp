@@ -1,12 +1,12 @@
-#include "nought/train/resume.h"
+#include "nought/checkpoint/resume.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include <fmt/format.h>
 
-#include "nought/train/checkpoint.h"
-#include "nought/train/run_files.h"
+#include "nought/checkpoint/checkpoint.h"
+#include "nought/checkpoint/run_files.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_manifest.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 
 #include <utility>
 
@@ -7,13 +7,13 @@
 
 #include "nought/base/error.h"
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/checkpoint_folders.h"
+#include "nought/checkpoint/export_record.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/mapped_file.h"
 #include "nought/io/strict_json.h"
-#include "nought/train/checkpoint_folders.h"
-#include "nought/train/export_record.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/checkpoint_folders.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 
 #include "nought/base/error.h"
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
+#include "nought/checkpoint/run_files.h"
 #include "nought/io/atomic_folder.h"
 #include "nought/io/files.h"
-#include "nought/train/checkpoint_manifest.h"
-#include "nought/train/run_files.h"
 
 namespace nought {
 

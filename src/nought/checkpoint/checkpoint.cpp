@@ -1,11 +1,11 @@
-#include "nought/train/checkpoint.h"
+#include "nought/checkpoint/checkpoint.h"
 
 #include <algorithm>
 
+#include "nought/checkpoint/checkpoint_rank_states.h"
 #include "nought/io/atomic_folder.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
-#include "nought/train/checkpoint_rank_states.h"
 #include "nought/zero/codes.h"
 
 namespace nought {

@@ -1,4 +1,4 @@
-#include "nought/train/export_record.h"
+#include "nought/checkpoint/export_record.h"
 
 #include <chrono>
 #include <ctime>

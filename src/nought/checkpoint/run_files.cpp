@@ -1,4 +1,4 @@
-#include "nought/train/run_files.h"
+#include "nought/checkpoint/run_files.h"
 
 #include <algorithm>
 #include <filesystem>
