@@ -20,8 +20,8 @@
 #include "nought/config/run_config.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/progress.h"
-#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/model_source.h"
 
 using namespace nought;
 

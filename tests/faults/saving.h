@@ -11,8 +11,8 @@
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 #include "nought/observe/metrics.h"
-#include "nought/train/hf_folder.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::test {
 

@@ -15,7 +15,7 @@
 #include "nought/config/accelerate.h"
 #include "nought/config/yaml.h"
 #include "nought/models/decoder.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::fuzz {
 

@@ -8,7 +8,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/infer/generation_mesh.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::generate_test {
 namespace {

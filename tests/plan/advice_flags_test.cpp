@@ -13,8 +13,8 @@
 #include "nought/config/run_config.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/ready_run.h"
-#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 namespace advice_flags_test {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/engine/model_schedule.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::test {
 

@@ -1,7 +1,7 @@
 #include "support/saved_model.h"
 
 #include "nought/comm/thread.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::test {
 

@@ -12,7 +12,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::bit_flips_test {
 namespace {

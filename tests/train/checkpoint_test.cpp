@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
-#include "nought/train/hf_folder.h"
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::checkpoint_test {
 namespace {

@@ -1,5 +1,5 @@
 // Whatever a model is read from and written as, its weights are the same bytes under Hugging Face's names.
-#include "nought/train/convert.h"
+#include "nought/weights/convert.h"
 
 #include <fstream>
 

@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "nought/chat/chat_template.h"
-#include "nought/data/gguf_tokenizer.h"
 #include "nought/models/gguf_metadata.h"
 #include "nought/text/tokenizer_export.h"
-#include "nought/train/convert.h"
+#include "nought/weights/convert.h"
+#include "nought/weights/gguf_tokenizer.h"
 
 namespace nought::gguf_test {
 namespace {

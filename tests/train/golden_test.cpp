@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "nought/comm/thread.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::golden_test {
 namespace {

@@ -1,5 +1,5 @@
 // A model with a larger vocabulary starts from a folder's weights: old rows as they are, new ones as the mean of those.
-#include "nought/train/grown_weights.h"
+#include "nought/weights/grown_weights.h"
 
 #include "support/golden.h"
 #include "support/message_of.h"
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/config/run_config.h"
-#include "nought/train/model_source.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/model_source.h"
 
 namespace nought::grown_weights_test {
 namespace {

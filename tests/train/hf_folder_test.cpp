@@ -1,5 +1,5 @@
 // A rank that starts from a Hugging Face folder reads the bytes that it keeps, and no others.
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 #include <algorithm>
 #include <atomic>

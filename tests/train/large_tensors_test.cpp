@@ -9,7 +9,7 @@
 
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/comm/thread.h"
-#include "nought/train/convert.h"
+#include "nought/weights/convert.h"
 
 namespace nought::large_tensors_test {
 namespace {

@@ -9,7 +9,7 @@
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::mesh_runs_test {
 namespace {

@@ -1,5 +1,5 @@
 // What a path may be: a folder of weights, a checkpoint, or the output folder of a run with either.
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 #include <fstream>
 

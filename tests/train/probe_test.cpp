@@ -4,7 +4,7 @@
 #include "support/golden_case.h"
 
 #include "nought/comm/thread.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::probe_test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/infer/generate.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::text_sample_test {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "nought/checkpoint/export_record.h"
 #include "nought/comm/thread.h"
-#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/model_source.h"
 
 namespace nought::trainer_run_test {
 namespace {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::trainer_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/io/files.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::unit_tiles_test {
 namespace {

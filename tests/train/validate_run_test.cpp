@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 namespace nought::validate_run_test {
 namespace {

@@ -1,5 +1,5 @@
 // nought convert: writes the weights of a folder or checkpoint as other files, for Hugging Face or llama.cpp.
-#include "nought/train/convert.h"
+#include "nought/weights/convert.h"
 
 #include <array>
 #include <chrono>

@@ -13,8 +13,8 @@
 #include "nought/cli/launch_job.h"
 #include "nought/config/run_config.h"
 #include "nought/data/dataset.h"
-#include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

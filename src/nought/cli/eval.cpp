@@ -16,8 +16,8 @@
 #include "nought/engine/pipeline_cut.h"
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
-#include "nought/train/model_source.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

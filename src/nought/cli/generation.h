@@ -11,7 +11,7 @@
 #include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
 #include "nought/text/tokenizer.h"
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -22,8 +22,8 @@
 #include "nought/io/files.h"
 #include "nought/models/config.h"
 #include "nought/text/tokenizer.h"
-#include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

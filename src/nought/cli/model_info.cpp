@@ -10,7 +10,7 @@
 #include "nought/checkpoint/export_record.h"
 #include "nought/io/file_format.h"
 #include "nought/text/tokenizer.h"
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

@@ -20,9 +20,9 @@
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
-#include "nought/train/model_source.h"
 #include "nought/train/pipeline_trace.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

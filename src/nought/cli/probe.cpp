@@ -18,8 +18,8 @@
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
-#include "nought/train/model_source.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

@@ -37,10 +37,10 @@
 #include "nought/plan/ready_run.h"
 #include "nought/plan/table.h"
 #include "nought/plan/zero_cost.h"
-#include "nought/train/model_source.h"
 #include "nought/train/step_budget.h"
 #include "nought/train/trial_steps.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

@@ -9,10 +9,10 @@
 #include "nought/engine/engine.h"
 #include "nought/plan/most_memory.h"
 #include "nought/plan/rehearsed_rank.h"
-#include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

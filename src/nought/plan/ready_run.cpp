@@ -8,7 +8,7 @@
 
 #include "nought/base/text.h"
 #include "nought/plan/fitting_tiles.h"
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

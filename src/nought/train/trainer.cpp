@@ -17,12 +17,12 @@
 #include "nought/measure/stage_seconds.h"
 #include "nought/models/flops.h"
 #include "nought/optim/custom_optimizer.h"
-#include "nought/train/grown_weights.h"
-#include "nought/train/hf_folder.h"
-#include "nought/train/model_source.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trace.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/grown_weights.h"
+#include "nought/weights/hf_folder.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

@@ -12,8 +12,8 @@
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
-#include "nought/train/model_source.h"
 #include "nought/train/text_sample.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

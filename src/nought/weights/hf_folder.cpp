@@ -1,4 +1,4 @@
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,9 +1,9 @@
-#include "nought/train/convert.h"
+#include "nought/weights/convert.h"
 
 #include <algorithm>
 
-#include "nought/data/gguf_tokenizer.h"
 #include "nought/text/tokenizer.h"
+#include "nought/weights/gguf_tokenizer.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/grown_weights.h"
+#include "nought/weights/grown_weights.h"
 
 #include <algorithm>
 

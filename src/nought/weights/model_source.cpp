@@ -1,4 +1,4 @@
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 #include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "nought/models/gguf_model.h"
-#include "nought/train/model_source.h"
+#include "nought/weights/model_source.h"
 
 namespace nought {
 

@@ -15,7 +15,7 @@
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
-#include "nought/train/hf_folder.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought {
 

@@ -1,10 +1,10 @@
-#include "nought/data/gguf_tokenizer.h"
+#include "nought/weights/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "nought/base/text.h"
 #include "nought/chat/chat_template.h"
