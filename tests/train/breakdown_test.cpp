@@ -1,4 +1,4 @@
-#include "nought/train/breakdown.h"
+#include "nought/diagnose/breakdown.h"
 
 #include "support/size.h"
 #include <gtest/gtest.h>

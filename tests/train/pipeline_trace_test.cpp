@@ -1,5 +1,5 @@
 // The trace of a pipeline's step says what its passes and messages were, and can be read back as a timeline.
-#include "nought/train/pipeline_trace.h"
+#include "nought/diagnose/pipeline_trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,8 @@
 
 #include "nought/base/error.h"
 #include "nought/comm/thread.h"
+#include "nought/diagnose/trace.h"
 #include "nought/engine/engine.h"
-#include "nought/train/trace.h"
 
 namespace nought::pipeline_trace_test {
 namespace {

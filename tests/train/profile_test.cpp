@@ -1,6 +1,6 @@
 // A profile counts every operation of a step once, in its pass and its module; what is counted is what the formula
 // says.
-#include "nought/train/profile.h"
+#include "nought/diagnose/profile.h"
 
 #include <chrono>
 

@@ -1,5 +1,5 @@
 // Replicas that differ by one bit are found, and the rank that holds it is named by majority, before it is saved.
-#include "nought/train/replicas.h"
+#include "nought/diagnose/replicas.h"
 
 #include <bit>
 #include <mutex>

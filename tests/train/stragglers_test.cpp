@@ -1,5 +1,5 @@
 // A rank that stays slower than the others is named with what it is slow in; the ranks' times travel with the loss.
-#include "nought/train/stragglers.h"
+#include "nought/diagnose/stragglers.h"
 
 #include <thread>
 

@@ -1,5 +1,5 @@
 // A trace holds every operation and collective of every rank, in one file that trace viewers read.
-#include "nought/train/trace.h"
+#include "nought/diagnose/trace.h"
 
 #include <algorithm>
 #include <fstream>

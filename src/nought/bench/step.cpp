@@ -7,8 +7,8 @@
 #include "nought/base/process.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
+#include "nought/diagnose/profile.h"
 #include "nought/kernels/timed.h"
-#include "nought/train/profile.h"
 
 namespace nought {
 

@@ -12,6 +12,7 @@
 #include "nought/cli/shared_cores.h"
 #include "nought/config/run_config.h"
 #include "nought/cuda/workspace.h"
+#include "nought/diagnose/pipeline_trace.h"
 #include "nought/io/atomic_file.h"
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
@@ -20,7 +21,6 @@
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
-#include "nought/train/pipeline_trace.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/model_source.h"
 

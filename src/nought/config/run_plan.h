@@ -106,8 +106,8 @@ struct RunPlan {
   std::optional<LossScaleOptions> loss_scale;  // given if the model is computed in f16
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   double spiky_loss_factor = 0;      // see Engine::repeat_spikes(); 0 = no step is repeated
-  int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (train/replicas.h); 0 = none
-  bool log_straggler = false;        // compare the ranks' times every logging_steps (train/stragglers.h)
+  int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (diagnose/replicas.h); 0 = none
+  bool log_straggler = false;        // compare the ranks' times every logging_steps (diagnose/stragglers.h)
   double gradient_factor = 1;        // see Engine
 
   bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows

@@ -11,12 +11,12 @@
 
 #include "nought/autograd/moe.h"
 #include "nought/checkpoint/best_model.h"
+#include "nought/diagnose/breakdown.h"
+#include "nought/diagnose/profile.h"
+#include "nought/diagnose/stragglers.h"
 #include "nought/engine/engine.h"
 #include "nought/engine/evaluation.h"
 #include "nought/tensor/memory.h"
-#include "nought/train/breakdown.h"
-#include "nought/train/profile.h"
-#include "nought/train/stragglers.h"
 
 namespace nought {
 

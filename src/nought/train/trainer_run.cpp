@@ -7,7 +7,7 @@
 #include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
-#include "nought/train/replicas.h"
+#include "nought/diagnose/replicas.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/hf_folder.h"

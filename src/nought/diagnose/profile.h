@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "nought/config/run_plan.h"
+#include "nought/diagnose/breakdown.h"
 #include "nought/kernels/work.h"
-#include "nought/train/breakdown.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/trace.h"
+#include "nought/diagnose/trace.h"
 
 #include <algorithm>
 #include <span>

@@ -1,4 +1,4 @@
-#include "nought/train/replicas.h"
+#include "nought/diagnose/replicas.h"
 
 #include <algorithm>
 #include <bit>

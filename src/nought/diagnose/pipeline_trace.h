@@ -1,4 +1,4 @@
-// timeline_of_trace(): the timeline of a pipeline as it was, from the trace of a step (train/trace.h).
+// timeline_of_trace(): the timeline of a pipeline as it was, from the trace of a step (diagnose/trace.h).
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "nought/train/pipeline_trace.h"
+#include "nought/diagnose/pipeline_trace.h"
 
 #include <algorithm>
 #include <charconv>

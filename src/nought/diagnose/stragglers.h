@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "nought/train/breakdown.h"
+#include "nought/diagnose/breakdown.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-#include "nought/train/stragglers.h"
+#include "nought/diagnose/stragglers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "nought/train/profile.h"
+#include "nought/diagnose/profile.h"
 
 #include <algorithm>
 #include <tuple>
