@@ -65,6 +65,49 @@ TEST(Resolve, doubtful_warmups_are_warned_about) {
               ElementsAre(HasSubstr("training.warmup_steps has no effect: the schedule is constant")));
 }
 
+TEST(Resolve, schedules_that_end_above_zero_take_transformers_arguments) {
+  const auto with = [](const std::string& type, const std::string& arguments) {
+    return fmt::format(R"({{"training": {{"max_steps": 20, "warmup_steps": 4, "learning_rate": 1e-3,
+                           "lr_scheduler_type": "{}", "lr_scheduler_kwargs": {{{}}}}}}})",
+                       type, arguments);
+  };
+  EXPECT_DOUBLE_EQ(plan_of(with("cosine_with_min_lr", R"("min_lr": 1e-4)")).schedule.min_ratio, 0.1);
+  const Schedule early =
+      plan_of(with("cosine_warmup_with_min_lr", R"("min_lr_rate": 0.2, "warmup_lr_rate": 0, "num_cycles": 1.5)"))
+          .schedule;
+  EXPECT_EQ(early.min_ratio, 0.2);
+  EXPECT_EQ(early.warmup_ratio, 0);
+  EXPECT_EQ(early.waves, 1.5);
+  const RunPlan wsd =
+      plan_of(with("warmup_stable_decay", R"("num_decay_steps": 6, "decay_type": "1-sqrt", "min_lr_ratio": 0.1)"));
+  EXPECT_EQ(stable_steps(wsd.schedule), 10);
+  EXPECT_EQ(wsd.schedule.stable.decay, Bend::one_minus_sqrt);
+  EXPECT_EQ(value_of(wsd, "schedule.decay_type"), "1-sqrt");
+
+  EXPECT_THAT(error_of(with("cosine_with_min_lr", "")), HasSubstr("give training.lr_scheduler_kwargs.min_lr or"));
+  EXPECT_THAT(error_of(with("cosine_with_min_lr", R"("min_lr": 1e-4, "min_lr_rate": 0.1)")), HasSubstr("contradicts"));
+  EXPECT_THAT(error_of(with("cosine_with_min_lr", R"("min_lr": 2e-3)")), HasSubstr("min_lr: expected a finite number"));
+  EXPECT_THAT(error_of(with("cosine_with_min_lr", R"("min_lr_rate": 0.1, "warmup_lr_rate": 0.1)")),
+              HasSubstr("has no such parameter, only cosine_warmup_with_min_lr"));
+  EXPECT_THAT(error_of(with("warmup_stable_decay", "")),
+              HasSubstr("give training.lr_scheduler_kwargs.num_decay_steps"));
+  EXPECT_THAT(
+      error_of(with("warmup_stable_decay", R"("num_decay_steps": 17)")),
+      HasSubstr("num_decay_steps = 17: with a warmup of 4 updates the decay does not end within the run of 20"));
+  EXPECT_THAT(error_of(with("cosine_with_restarts", R"("num_cycles": 1.5)")),
+              HasSubstr("expected an integer, got 1.5"));
+  EXPECT_THAT(error_of(with("reduce_lr_on_plateau", "")),
+              HasSubstr("lr_scheduler_type = reduce_lr_on_plateau is not available"));
+  EXPECT_THAT(error_of(with("greedy", "")), HasSubstr("take cosine_with_min_lr or warmup_stable_decay"));
+}
+
+TEST(Resolve, the_decay_of_a_run_by_epochs_has_to_fit_once_the_data_is_known) {
+  const RunPlan open = plan_of(R"({"training": {"num_train_epochs": 1, "lr_scheduler_type": "warmup_stable_decay",
+                                   "lr_scheduler_kwargs": {"num_decay_steps": 6, "num_stable_steps": 3}}})");
+  EXPECT_EQ(stable_steps(with_steps_per_epoch(open, 9).schedule), 3);
+  EXPECT_THROW(with_steps_per_epoch(open, 8), ConfigError);
+}
+
 TEST(Resolve, a_run_by_epochs_gets_its_length_once_the_data_is_known) {
   const RunPlan open = plan_of(R"({"training": {"num_train_epochs": 2.5, "warmup_ratio": 0.1}})");
   EXPECT_EQ(open.max_steps, 0);

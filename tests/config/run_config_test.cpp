@@ -170,7 +170,8 @@ TEST(RunConfig, wrong_types_and_choices_are_errors_that_say_what_is_expected) {
             "RUN.json: training.bf16: expected true or false or \"auto\", found the string \"yes\"");
   EXPECT_EQ(error_of(R"({"training": {"lr_scheduler_type": "cosin"}})"),
             "RUN.json: training.lr_scheduler_type: expected one of linear, cosine, cosine_with_restarts, polynomial, "
-            "inverse_sqrt, constant, constant_with_warmup, found the string \"cosin\" (did you mean \"cosine\"?)");
+            "inverse_sqrt, constant, constant_with_warmup, cosine_with_min_lr, cosine_warmup_with_min_lr, "
+            "warmup_stable_decay, found the string \"cosin\" (did you mean \"cosine\"?)");
   EXPECT_THAT(error_of(R"({"training": {"optim": "adafactor"}})"), HasSubstr("expected one of adamw_torch"));
   EXPECT_EQ(error_of(R"({"model": 3})"), "RUN.json: model: expected a folder's path or an object, found the number 3");
   EXPECT_EQ(error_of("3"), "RUN.json: expected an object, found the number 3");

@@ -1,6 +1,8 @@
 #include "nought/optim/schedule.h"
 
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -134,6 +136,42 @@ TEST(Schedule, inverse_sqrt_falls_from_the_end_of_the_warmup) {
   EXPECT_DOUBLE_EQ(learning_rate(s, 40), 0.5e-3);  // 1 / sqrt((40 + 12 - 4) / 12)
   s.timescale = 0, s.warmup_steps = 0;
   EXPECT_DOUBLE_EQ(learning_rate(s, 30000), 0.5e-3);
+}
+
+/// The rates at these numbers of updates, as fractions of the peak, are transformers' (optimization.py of 5.24).
+void expect_factors(const Schedule& s, const std::vector<double>& expected) {
+  constexpr std::array<int64_t, 9> kSteps{0, 1, 3, 4, 6, 8, 11, 12, 20};
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(learning_rate(s, kSteps[i]) / s.peak_lr, expected[i], 1e-15) << kSteps[i];
+}
+
+TEST(Schedule, a_cosine_may_end_above_zero_and_stays_there) {
+  Schedule s = hugging_face(ScheduleType::cosine_with_min_lr);
+  s.min_ratio = 0.1;
+  expect_factors(s, {0, 0.25, 0.75, 1, 0.8681980515339464, 0.55, 0.13425421036992097, 0.1, 0.1});
+  s.type = ScheduleType::cosine, s.waves = 1;
+  expect_factors(s, {0, 0.25, 0.75, 1, 0.5, 0, 0.8535533905932737, 1, 1});
+}
+
+TEST(Schedule, cosine_warmup_with_min_lr_begins_above_zero_one_update_ahead) {
+  Schedule s = hugging_face(ScheduleType::cosine_warmup_with_min_lr);
+  s.min_ratio = 0.1;
+  expect_factors(s, {0.25, 0.5, 1, 0.9657457896300791, 0.7222075445642904, 0.3777924554357096, 0.1, 0.1, 0.1});
+  s.warmup_ratio = 0.4;
+  expect_factors(s, {0.4, 0.6, 1, 0.9657457896300791});
+}
+
+TEST(Schedule, warmup_stable_decay_holds_the_peak_between_two_bends) {
+  Schedule s = hugging_face(ScheduleType::warmup_stable_decay);
+  s.min_ratio = 0.1, s.stable = {.decay_steps = 5, .warmup = Bend::linear, .decay = Bend::linear};
+  expect_factors(s, {0.1, 0.325, 0.775, 1, 1, 0.82, 0.28, 0.1, 0.1});
+  s.stable.warmup = s.stable.decay = Bend::cosine;
+  expect_factors(s, {0.1, 0.2318019484660536, 0.8681980515339464, 1, 1, 0.9140576474687263, 0.18594235253127372, 0.1});
+  s.stable.warmup = s.stable.decay = Bend::one_minus_sqrt;
+  expect_factors(s, {0.1, 0.22057713659400527, 0.55, 1, 1, 0.5975077640500379, 0.19501552810007572, 0.1});
+  EXPECT_EQ(stable_steps(s), 3);
+  s.stable.stable_steps = 1;
+  expect_factors(s, {0.1, 0.22057713659400527, 0.55, 1, 1 - std::sqrt(0.2) + 0.1 * std::sqrt(0.2)});
 }
 
 TEST(Schedule, lr_range_test_rises_in_a_line_or_by_stairs) {

@@ -1,6 +1,12 @@
 // The length of the run and its learning-rate schedule, with transformers' or with DeepSpeed's parameters.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -35,6 +41,18 @@ void warn_of_long_warmup(RunPlan& plan) {
                     plan.schedule.warmup_steps, plan.max_steps));
 }
 
+/// ConfigError if the run ends before its decay does: a rate that does not come down is what nobody asks for.
+void require_decay_fits(const RunPlan& plan) {
+  const Schedule& s = plan.schedule;
+  if (s.type != ScheduleType::warmup_stable_decay || plan.max_steps == 0) return;
+  require<ConfigError>(
+      s.warmup_steps + s.stable.stable_steps.value_or(0) + s.stable.decay_steps <= s.total_steps,
+      "training.lr_scheduler_kwargs.num_decay_steps = {}: with a warmup of {} updates{} the decay does "
+      "not end within the run of {} updates",
+      s.stable.decay_steps, s.warmup_steps,
+      s.stable.stable_steps ? fmt::format(" and {} at the peak", *s.stable.stable_steps) : "", s.total_steps);
+}
+
 /// Replaces the row of a value that only now is known.
 void settle(RunPlan& plan, const std::string& key, int64_t value, const std::string& reason) {
   for (Resolved& row : plan.resolved)
@@ -54,23 +72,101 @@ Candidate<int64_t> warmup_of_training(const Resolver& r) {
   return {warmup_from_ratio(ratio.value, r.plan.max_steps), true, ratio.place, ratio.reason + " x max_steps"};
 }
 
+/// The arguments of lr_scheduler_kwargs, each of some schedules.
+class ScheduleArguments {
+ public:
+  using Types = std::initializer_list<ScheduleType>;
+  explicit ScheduleArguments(Resolver& resolver) : r_(resolver) {}
+
+  /// True, with the value in `into`, if the argument is given. ConfigError if the run's schedule is none of its owners.
+  template <class S, class T>
+  bool take(const std::string& key, const S& setting, Types owners, T& into) {
+    if (!setting.given) return false;
+    const auto value = r_.training("lr_scheduler_kwargs." + key, setting);
+    std::vector<std::string_view> names;
+    for (const ScheduleType owner : owners) names.push_back(name_of(owner));
+    require<ConfigError>(std::find(owners.begin(), owners.end(), r_.plan.schedule.type) != owners.end(),
+                         "{}: {} has no such parameter, only {}", value.place, name_of(r_.plan.schedule.type),
+                         fmt::join(names, ", "));
+    into = static_cast<T>(r_.note("schedule." + key, value));
+    return true;
+  }
+  /// Of a number, which has to be in [least, most], or above `least` if that is not `closed`.
+  template <class S, class T>
+  bool take_number(const std::string& key, const S& setting, Types owners, T& into, double least, bool closed = false,
+                   double most = std::numeric_limits<double>::max()) {
+    if (!take(key, setting, owners, into)) return false;
+    const double value = static_cast<double>(setting.value);
+    require<ConfigError>(value <= most && (closed ? value >= least : value > least),
+                         "{}: expected a finite number {} {}{}, got {}", place(key), closed ? ">=" : ">", least,
+                         most < std::numeric_limits<double>::max() ? fmt::format(" and <= {}", most) : "",
+                         setting.value);
+    return true;
+  }
+  std::string place(const std::string& key) const { return r_.origins.place("training.lr_scheduler_kwargs." + key); }
+
+ private:
+  Resolver& r_;
+};
+
+/// min_lr and min_lr_rate, of which transformers wants exactly one.
+void use_least_rate(ScheduleArguments& arguments, const SchedulerArgs& args, Schedule& schedule) {
+  const ScheduleArguments::Types owners{ScheduleType::cosine_with_min_lr, ScheduleType::cosine_warmup_with_min_lr};
+  double least = 0;
+  const bool rate = arguments.take_number("min_lr", args.min_lr, owners, least, 0, /*closed=*/true, schedule.peak_lr),
+             fraction = arguments.take_number("min_lr_rate", args.min_lr_rate, owners, schedule.min_ratio, 0,
+                                              /*closed=*/true, 1);
+  require<ConfigError>(!rate || !fraction, "{} contradicts {}: give one of them", arguments.place("min_lr"),
+                       arguments.place("min_lr_rate"));
+  if (rate && schedule.peak_lr > 0) schedule.min_ratio = least / schedule.peak_lr;
+  const bool wanted = std::find(owners.begin(), owners.end(), schedule.type) != owners.end();
+  require<ConfigError>(!wanted || rate || fraction, "training.lr_scheduler_type = {}: give {} or {}",
+                       name_of(schedule.type), "training.lr_scheduler_kwargs.min_lr",
+                       "training.lr_scheduler_kwargs.min_lr_rate");
+  arguments.take_number("warmup_lr_rate", args.warmup_lr_rate, {ScheduleType::cosine_warmup_with_min_lr},
+                        schedule.warmup_ratio.emplace(), 0, /*closed=*/true, 1);
+  if (!args.warmup_lr_rate.given) schedule.warmup_ratio.reset();
+}
+
+void use_stable_decay(ScheduleArguments& arguments, const SchedulerArgs& args, Schedule& schedule) {
+  const ScheduleArguments::Types owner{ScheduleType::warmup_stable_decay};
+  const bool given = arguments.take_number("num_decay_steps", args.num_decay_steps, owner, schedule.stable.decay_steps,
+                                           0, /*closed=*/true);
+  require<ConfigError>(given || schedule.type != ScheduleType::warmup_stable_decay,
+                       "training.lr_scheduler_type = warmup_stable_decay: give "
+                       "training.lr_scheduler_kwargs.num_decay_steps, the updates in which the rate falls at the end");
+  int64_t stable = 0;
+  if (arguments.take_number("num_stable_steps", args.num_stable_steps, owner, stable, 0, /*closed=*/true))
+    schedule.stable.stable_steps = stable;
+  arguments.take_number("min_lr_ratio", args.min_lr_ratio, owner, schedule.min_ratio, 0, /*closed=*/true, 1);
+  arguments.take("warmup_type", args.warmup_type, owner, schedule.stable.warmup);
+  arguments.take("decay_type", args.decay_type, owner, schedule.stable.decay);
+}
+
 void use_schedule_arguments(Resolver& r) {
+  using enum ScheduleType;
   Schedule& schedule = r.plan.schedule;
   const SchedulerArgs& args = r.config.training.lr_scheduler_kwargs;
-  const auto take = [&](const char* key, const auto& setting, ScheduleType owner, auto& into) {
-    const auto value = r.training(std::string("lr_scheduler_kwargs.") + key, setting);
-    if (!setting.given) return;
-    require<ConfigError>(schedule.type == owner, "{}: {} has no such parameter, only {}", value.place,
-                         name_of(schedule.type), name_of(owner));
-    require<ConfigError>(value.value > 0 && std::isfinite(static_cast<double>(value.value)),
-                         "{}: expected a finite number > 0, got {}", value.place, value.value);
-    into = r.note(std::string("schedule.") + key, value);
-  };
-  take("num_cycles", args.num_cycles, ScheduleType::cosine_with_restarts, schedule.num_cycles);
-  take("power", args.power, ScheduleType::polynomial, schedule.power);
-  take("lr_end", args.lr_end, ScheduleType::polynomial, schedule.end_lr);
-  take("timescale", args.timescale, ScheduleType::inverse_sqrt, schedule.timescale);
-  require<ConfigError>(schedule.type != ScheduleType::polynomial || schedule.end_lr < schedule.peak_lr,
+  ScheduleArguments arguments(r);
+  double cycles = 0;
+  if (arguments.take_number(
+          "num_cycles", args.num_cycles,
+          {cosine_with_restarts, cosine, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay}, cycles,
+          0)) {
+    const bool restarts = schedule.type == cosine_with_restarts;
+    require<ConfigError>(!restarts || (cycles == std::floor(cycles) && cycles < 1e9), "{}: expected an integer, got {}",
+                         arguments.place("num_cycles"), cycles);
+    if (restarts)
+      schedule.num_cycles = static_cast<int64_t>(cycles);
+    else
+      schedule.waves = cycles;
+  }
+  arguments.take_number("power", args.power, {polynomial}, schedule.power, 0);
+  arguments.take_number("lr_end", args.lr_end, {polynomial}, schedule.end_lr, 0);
+  arguments.take_number("timescale", args.timescale, {inverse_sqrt}, schedule.timescale, 0);
+  use_least_rate(arguments, args, schedule);
+  use_stable_decay(arguments, args, schedule);
+  require<ConfigError>(schedule.type != polynomial || schedule.end_lr < schedule.peak_lr,
                        "training.lr_scheduler_kwargs.lr_end {} must be below learning_rate {}", schedule.end_lr,
                        schedule.peak_lr);
 }
@@ -249,6 +345,7 @@ RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch) {
     plan.schedule.warmup_steps = warmup_from_ratio(plan.warmup_ratio, plan.max_steps);
     settle(plan, "schedule.warmup_steps", plan.schedule.warmup_steps, "training.warmup_ratio x max_steps");
   }
+  require_decay_fits(plan);
   warn_of_long_warmup(plan);
   return plan;
 }
@@ -278,6 +375,7 @@ void resolve_schedule(Resolver& r) {
     use_deepspeed_schedule(r);
   else
     use_hugging_face_schedule(r);
+  require_decay_fits(r.plan);
   warn_of_long_warmup(r.plan);
 }
 

@@ -121,7 +121,11 @@ struct Resolver {
   /// Records a value for `nought check` and returns it.
   template <class T>
   T note(const std::string& key, const Candidate<T>& candidate) {
-    std::string text = fmt::format("{}", candidate.value);
+    std::string text;
+    if constexpr (std::is_enum_v<T>)
+      text = enum_name(candidate.value);
+    else
+      text = fmt::format("{}", candidate.value);
     if constexpr (std::is_same_v<T, int64_t>)  // Infinity is read as the largest integer
       if (candidate.value == std::numeric_limits<int64_t>::max()) text = "never";
     plan.resolved.push_back({key, std::move(text), candidate.reason});

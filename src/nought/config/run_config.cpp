@@ -127,6 +127,16 @@ void refuse_missing(const Json& section, const std::string& path, const Origins&
   }
 }
 
+/// ConfigError for transformers' schedules that follow a metric.
+void refuse_schedule(const Json& training, const Origins& origins) {
+  const auto type = training.is_object() ? training.find("lr_scheduler_type") : training.end();
+  if (type == training.end() || (*type != "reduce_lr_on_plateau" && *type != "greedy")) return;
+  fail<ConfigError>(
+      "{} = {} is not available: here the rate of an update follows from its number alone, so that runs "
+      "resume with the same rates; take cosine_with_min_lr or warmup_stable_decay",
+      origins.place("training.lr_scheduler_type"), type->get<std::string>());
+}
+
 /// One ConfigError with every unknown key and refused argument of the whole file, so that one run tells all of them.
 void require_no_mistakes(Json& json, RunConfig& read) {
   const Origins& origins = read.origins;
@@ -163,6 +173,7 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   refuse_missing(json, "", read.origins);
   for (const char* section : {"training", "data"})
     if (json.contains(section)) refuse_missing(json[section], section, read.origins);
+  if (json.contains("training")) refuse_schedule(json["training"], read.origins);
   require_no_mistakes(json, read);
   auto config = from_json<RunConfig>(json, read.origins);
   config.origins = std::move(read.origins);

@@ -14,12 +14,45 @@ double ratio(int64_t part, int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
 }
 
-/// Half a cosine: 1 at progress 0, 0 at progress 1 and after.
-double half_cosine(double progress) { return 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, progress))); }
+/// A cosine from 1 at progress 0 through so many periods at progress 1, where it stays.
+double wave(double periods, double progress) {
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * periods * 2.0 * std::min(1.0, progress)));
+}
+double half_cosine(double progress) { return wave(0.5, progress); }
+
+double above(double floor, double factor) { return factor * (1 - floor) + floor; }
+
+/// Falls from 1 at progress 0 to 0 at progress 1.
+double fallen(Bend bend, double waves, double progress) {
+  if (bend == Bend::linear) return 1 - progress;
+  return bend == Bend::cosine ? wave(waves, progress) : 1 - std::sqrt(progress);
+}
+
+/// transformers' get_wsd_schedule().
+double stable_decay_factor(const Schedule& s, int64_t step) {
+  if (step < s.warmup_steps) {
+    const double progress = ratio(step, s.warmup_steps);
+    if (s.stable.warmup == Bend::linear) return above(s.min_ratio, progress);
+    return above(s.min_ratio, 1 - (s.stable.warmup == Bend::cosine ? half_cosine(progress) : std::sqrt(1 - progress)));
+  }
+  const int64_t decay_begins = s.warmup_steps + stable_steps(s);
+  if (step < decay_begins) return 1;
+  if (step >= decay_begins + s.stable.decay_steps) return s.min_ratio;
+  return above(s.min_ratio, fallen(s.stable.decay, s.waves, ratio(step - decay_begins, s.stable.decay_steps)));
+}
+
+/// transformers' get_cosine_with_min_lr_schedule_with_warmup_lr_rate().
+double early_cosine_factor(const Schedule& s, int64_t step) {
+  if (step < s.warmup_steps)
+    return s.warmup_ratio ? above(*s.warmup_ratio, ratio(step, s.warmup_steps - 1)) : ratio(step + 1, s.warmup_steps);
+  return above(s.min_ratio, wave(s.waves, ratio(step - s.warmup_steps + 1, s.total_steps - s.warmup_steps)));
+}
 
 /// transformers/optimization.py: the factor on the peak at `step`.
 double hugging_face_factor(const Schedule& s, int64_t step) {
   if (s.type == ScheduleType::constant) return 1.0;
+  if (s.type == ScheduleType::warmup_stable_decay) return stable_decay_factor(s, step);
+  if (s.type == ScheduleType::cosine_warmup_with_min_lr) return early_cosine_factor(s, step);
   if (step < s.warmup_steps) return ratio(step, s.warmup_steps);
   if (s.type == ScheduleType::constant_with_warmup) return 1.0;
   if (s.type == ScheduleType::linear) return std::max(0.0, ratio(s.total_steps - step, s.total_steps - s.warmup_steps));
@@ -36,7 +69,8 @@ double hugging_face_factor(const Schedule& s, int64_t step) {
     const double cycles = static_cast<double>(s.num_cycles) * progress;
     return progress >= 1 ? 0.0 : half_cosine(cycles - std::floor(cycles));
   }
-  return half_cosine(progress);
+  if (s.type == ScheduleType::cosine_with_min_lr) return above(s.min_ratio, wave(s.waves, progress));
+  return wave(s.waves, progress);
 }
 
 double range_test_rate(const Schedule& s, int64_t iteration) {
@@ -106,12 +140,19 @@ bool needs_total_steps(ScheduleType type) {
     case ScheduleType::cosine:
     case ScheduleType::cosine_with_restarts:
     case ScheduleType::polynomial:
+    case ScheduleType::cosine_with_min_lr:
+    case ScheduleType::cosine_warmup_with_min_lr:
+    case ScheduleType::warmup_stable_decay:
     case ScheduleType::warmup_decay_lr:
     case ScheduleType::warmup_cosine_lr:
       return true;
     default:
       return false;
   }
+}
+
+int64_t stable_steps(const Schedule& s) {
+  return s.stable.stable_steps.value_or(std::max<int64_t>(0, s.total_steps - s.warmup_steps - s.stable.decay_steps));
 }
 
 double learning_rate(const Schedule& schedule, int64_t updates_made) {

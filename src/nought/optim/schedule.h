@@ -6,27 +6,31 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace nought {
 
 enum class ScheduleType {
-  constant,              // Hugging Face: always the peak
-  constant_with_warmup,  // Hugging Face: ramp, then the peak
-  linear,                // Hugging Face: ramp, then a straight line to 0 at total_steps
-  cosine,                // Hugging Face: ramp, then half a cosine to 0 at total_steps
-  cosine_with_restarts,  // Hugging Face: ramp, then num_cycles half cosines, each from the peak to 0
-  polynomial,            // Hugging Face: ramp, then (steps left)^power to end_lr at total_steps
-  inverse_sqrt,          // Hugging Face: ramp, then 1 / sqrt(step)
-  warmup_lr,             // DeepSpeed WarmupLR: ramp from min_lr, then the peak
-  warmup_decay_lr,       // DeepSpeed WarmupDecayLR: ramp from min_lr, then a straight line to min_lr at total_steps
-  warmup_cosine_lr,      // DeepSpeed WarmupCosineLR: ramp from warmup_min_ratio, then half a cosine to cos_min_ratio
-  lr_range_test,         // DeepSpeed LRRangeTest: from min_lr upwards without end
-  one_cycle,             // DeepSpeed OneCycle: from min_lr to the peak and back, then a decay
+  constant,                   // Hugging Face: always the peak
+  constant_with_warmup,       // Hugging Face: ramp, then the peak
+  linear,                     // Hugging Face: ramp, then a straight line to 0 at total_steps
+  cosine,                     // Hugging Face: ramp, then half a cosine to 0 at total_steps
+  cosine_with_restarts,       // Hugging Face: ramp, then num_cycles half cosines, each from the peak to 0
+  polynomial,                 // Hugging Face: ramp, then (steps left)^power to end_lr at total_steps
+  inverse_sqrt,               // Hugging Face: ramp, then 1 / sqrt(step)
+  cosine_with_min_lr,         // Hugging Face: ramp, then half a cosine to min_ratio of the peak at total_steps
+  cosine_warmup_with_min_lr,  // the same one update ahead, with a ramp that begins at warmup_ratio of the peak
+  warmup_stable_decay,        // Hugging Face: ramp from min_ratio, then the peak, then a decay to min_ratio
+  warmup_lr,                  // DeepSpeed WarmupLR: ramp from min_lr, then the peak
+  warmup_decay_lr,   // DeepSpeed WarmupDecayLR: ramp from min_lr, then a straight line to min_lr at total_steps
+  warmup_cosine_lr,  // DeepSpeed WarmupCosineLR: ramp from warmup_min_ratio, then half a cosine to cos_min_ratio
+  lr_range_test,     // DeepSpeed LRRangeTest: from min_lr upwards without end
+  one_cycle,         // DeepSpeed OneCycle: from min_lr to the peak and back, then a decay
 };
 
-inline constexpr std::array<std::pair<ScheduleType, std::string_view>, 12> kScheduleNames{{
+inline constexpr std::array<std::pair<ScheduleType, std::string_view>, 15> kScheduleNames{{
     {ScheduleType::constant, "constant"},
     {ScheduleType::constant_with_warmup, "constant_with_warmup"},
     {ScheduleType::linear, "linear"},
@@ -34,6 +38,9 @@ inline constexpr std::array<std::pair<ScheduleType, std::string_view>, 12> kSche
     {ScheduleType::cosine_with_restarts, "cosine_with_restarts"},
     {ScheduleType::polynomial, "polynomial"},
     {ScheduleType::inverse_sqrt, "inverse_sqrt"},
+    {ScheduleType::cosine_with_min_lr, "cosine_with_min_lr"},
+    {ScheduleType::cosine_warmup_with_min_lr, "cosine_warmup_with_min_lr"},
+    {ScheduleType::warmup_stable_decay, "warmup_stable_decay"},
     {ScheduleType::warmup_lr, "WarmupLR"},
     {ScheduleType::warmup_decay_lr, "WarmupDecayLR"},
     {ScheduleType::warmup_cosine_lr, "WarmupCosineLR"},
@@ -49,6 +56,17 @@ bool needs_total_steps(ScheduleType type);
 
 /// The shape of DeepSpeed's ramp: log(i + 1) / log(warmup_steps), or i / warmup_steps.
 enum class WarmupShape { log, linear };
+
+/// warmup_stable_decay: how a ramp or a decay bends between min_ratio and the peak.
+enum class Bend { linear, cosine, one_minus_sqrt };
+
+/// warmup_stable_decay: the peak for stable_steps updates, by default all that the warmup and the decay leave of
+/// total_steps; then the decay.
+struct StableDecay {
+  int64_t decay_steps = 0;
+  std::optional<int64_t> stable_steps = {};
+  Bend warmup = Bend::linear, decay = Bend::cosine;
+};
 
 /// LRRangeTest: min_lr * (1 + rate * updates / size); the quotient rounded down where it is a staircase.
 struct RangeTest {
@@ -76,9 +94,13 @@ struct Schedule {
 
   // Hugging Face's schedules only.
   int64_t num_cycles = 1;  // cosine_with_restarts
+  double waves = 0.5;      // whole periods of the other cosines between the warmup and the end
   double power = 1;        // polynomial
   double end_lr = 1e-7;    // polynomial
   int64_t timescale = 0;   // inverse_sqrt; 0 = warmup_steps, or 10000 without a warmup
+  double min_ratio = 0;    // the least rate of those with min_lr and of warmup_stable_decay, as a fraction of the peak
+  std::optional<double> warmup_ratio = {};  // cosine_warmup_with_min_lr: that of its first update; 1 / warmup_steps
+  StableDecay stable = {};                  // warmup_stable_decay
 
   // DeepSpeed's schedules only.
   WarmupShape warmup_shape = WarmupShape::log;
@@ -88,6 +110,9 @@ struct Schedule {
   RangeTest range = {};         // LRRangeTest
   Cycle cycle = {};             // OneCycle, whose peak is peak_lr
 };
+
+/// warmup_stable_decay: the updates at the peak.
+int64_t stable_steps(const Schedule& schedule);
 
 /// The learning rate of the update that comes after `updates_made` updates (so 0 for the first one). Skipped updates
 /// do not count.
