@@ -86,12 +86,13 @@ build_mutant() {
 # so many seconds. Whatever programs the tests start are those in FOLDER, too.
 run_tests() {
   local log=$1 folder=$2 test=${3%%+*} pattern=$4 limit=$5 code=0
+  local commands=$top/command.$BASHPID # of this job: within a pipeline BASHPID is another one
   if [[ $pattern == ctest:* ]]; then
     ctest --test-dir "$build" -N -V -R "^${pattern#ctest:}\$" |
       sed -n "s|$build/bin/|$folder/|g;s|^[0-9]*: Test command: ||p;s|^[0-9]*:  \([A-Z_]*=.*\)|export '\1'|p" |
-      awk '/^export/ { print; next } { commands[++n] = $0 } END { for (i = 1; i <= n; ++i) print commands[i] }' >"$top/command.$BASHPID"
-    timeout --kill-after=10 "$limit" sh -e "$top/command.$BASHPID" >>"$log" 2>&1 || code=$?
-    rm -f "$top/command.$BASHPID"
+      awk '/^export/ { print; next } { commands[++n] = $0 } END { for (i = 1; i <= n; ++i) print commands[i] }' >"$commands"
+    timeout --kill-after=10 "$limit" sh -e "$commands" >>"$log" 2>&1 || code=$?
+    rm -f "$commands"
   else
     {
       PATH=$top/path:$PATH NOUGHT_BIN=$build/bin MUTANT_BIN=$folder /usr/bin/timeout --kill-after=10 "$limit" \
