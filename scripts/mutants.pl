@@ -227,6 +227,7 @@ sub compile_command {
   $command =~ s/ -M(?:D|[TFQ] \S+)//g;
   $command =~ s/ -I/ -I$folder\/include -I/;
   $command = "CCACHE_SLOPPINESS=pch_defines,time_macros ccache $command" if in_path('ccache');
+  $command =~ s/ -Werror\b//g; # a mistake may leave a name unused
   return "$command -o $output " . (defined $source ? "-x c++ -c $source" : "-c $compiled");
 }
 
