@@ -280,13 +280,14 @@ sub write_commands {
   for my $program (@programs) {
     my ($command) = (lines_of('ninja', '-C', $build, '-t', 'commands', '-s', "bin/$program"))[-1] =~ /^: && (.*?) && /
       or fail("how is $program linked?");
-    my @first;
+    my (@first, @library); # what a library holds is linked where it is asked for
     for my $new (sort keys %instead) {
       my $old = $instead{$new};
       next if !$inputs{$program}{$old};
-      $command =~ s/ \Q$old\E(?= )// if $new ne "$folder/changed.o";
-      push @first, $new;
+      my $is_own = $new eq "$folder/changed.o" || $command =~ s/ \Q$old\E(?= )//;
+      push @{$is_own || $linker eq '' ? \@first : \@library}, $new;
     }
+    push @first, '-Wl,--start-lib', @library, '-Wl,--end-lib' if @library;
     $command =~ s/ -o \S+/ -o $folder\/$program/;
     $command =~ s/^(\S+)/$1 @first -Wl,-z,muldefs$linker/;
     push @link, $command;
