@@ -16,6 +16,7 @@
 #include "nought/config/run_config.h"
 #include "nought/kernels/limits.h"
 #include "nought/measure/stage_seconds.h"
+#include "nought/train/trainer.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
