@@ -50,6 +50,9 @@ TEST(AddedTokens, markers_and_normalized_ones_are_found_where_they_are_wanted) {
   EXPECT_EQ(found(tokens, "<s>", 0, true), Found("<s>", 1));
   EXPECT_EQ(found(tokens, "<s>", 0, false), Found("nothing", -1));
   EXPECT_EQ(found(tokens, "<s>n", 0, true, /*normalized=*/true), Found("n", 2));
+  EXPECT_EQ(tokens.first_of_any("<s>n", 0)->id, 1);
+  EXPECT_EQ(tokens.first_of_any("<s>n", 1)->id, 2);
+  EXPECT_FALSE(tokens.first_of_any("<s>.", 1));
 }
 
 TEST(AddedTokens, white_space_is_taken_on_the_sides_that_ask_for_it) {

@@ -134,6 +134,43 @@ TEST(ChatTemplate, a_program_may_mark_very_many_answers) {
   for (size_t i = 0; i < tokens.ids.size(); ++i) ASSERT_EQ(tokens.targets[i], i % 2 == 0 ? 1 : 0) << i;
 }
 
+/// Tokens are bytes; it has a token "</s>", which next_marker() does not find.
+class Looking final : public Tokenizer {
+ public:
+  std::string_view name() const override { return "looking"; }
+  int64_t vocab_size() const override { return 257; }
+  std::string decode(std::span<const int32_t> ids) const override { return std::string(ids.begin(), ids.end()); }
+  int32_t separator() const override { return 0; }
+  std::optional<int32_t> find(std::string_view token) const override {
+    return token == "</s>" ? std::optional(256) : std::nullopt;
+  }
+  std::optional<MarkerMatch> next_marker(std::string_view text, size_t from) const override {
+    looked += text.size() - from;
+    return std::nullopt;
+  }
+  int64_t text_bytes(int32_t) const override { return 1; }
+  uint64_t fingerprint() const override { return 0; }
+
+  mutable size_t looked = 0;  // at so many bytes
+
+ private:
+  void append(std::string_view text, EncodeOptions, std::vector<int32_t>& ids) const override {
+    ids.insert(ids.end(), text.begin(), text.end());
+  }
+};
+
+/// A long text with very many of one marker was searched for each other one behind each of them.
+TEST(ChatTemplate, a_text_is_searched_once_however_many_markers_it_has) {
+  const Looking tokenizer;
+  const std::string source = "{% for i in range(1000) %}a</s>{% endfor %}";
+  const ChatTemplate chat(ChatSource{.name = "many", .jinja = source, .specials = {}, .markers = {"</s>"}}, tokenizer);
+  tokenizer.looked = 0;
+  const std::vector<int32_t> ids = chat.prompt(kTalk);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 256), 1000);
+  EXPECT_EQ(ids.size(), 2000u);
+  EXPECT_LE(tokenizer.looked, 5000u);
+}
+
 /// An export has the program, and trainers that learn answers alone look for the tags.
 TEST(ChatTemplate, every_named_program_says_what_an_assistant_writes) {
   const auto bytes = make_tokenizer("bytes");

@@ -153,19 +153,63 @@ Rendered ChatTemplate::text(std::span<const ChatMessage> messages, const Value& 
   return program_.render(given, now);
 }
 
-std::optional<MarkerMatch> ChatTemplate::next_marker(const Rendered& text, size_t from) const {
-  std::optional<MarkerMatch> found = tokenizer_.next_marker(text.str(), from);
-  while (found && has_data(text, found->begin, found->end))
-    found = tokenizer_.next_marker(text.str(), found->begin + utf8_length(text.str()[found->begin]));
-  for (const auto& [spelling, id] : markers_) {
-    // One that begins before what was found.
-    const std::string_view before =
-        std::string_view(text.str()).substr(0, found ? found->begin + spelling.size() - 1 : text.size());
-    size_t at = before.find(spelling, from);
-    while (at != before.npos && has_data(text, at, at + spelling.size())) at = before.find(spelling, at + 1);
-    if (at != before.npos) found = MarkerMatch{at, at + spelling.size(), id};
+namespace {
+
+/// The markers that a program wrote into a text, from the front to the back. What was searched for each spelling is not
+/// searched again.
+class Markers {
+ public:
+  Markers(const Tokenizer& tokenizer, std::span<const std::pair<std::string, int32_t>> spellings, const Rendered& text)
+      : tokenizer_(tokenizer), spellings_(spellings), text_(text), searched_(spellings.size()) {}
+
+  /// The first at or behind `from`, which never falls.
+  std::optional<MarkerMatch> next(size_t from) {
+    std::optional<MarkerMatch> first = of_tokenizer(from);
+    for (size_t i = 0; i < spellings_.size(); ++i) {
+      const auto& [spelling, id] = spellings_[i];
+      // One that begins before what was found.
+      const size_t at = spelt(spelling, searched_[i], from, first ? first->begin : text_.size());
+      if (at != std::string::npos) first = MarkerMatch{at, at + spelling.size(), id};
+    }
+    return first;
   }
-  return found;
+
+ private:
+  /// None begins before `at`, where one does if `known`.
+  struct Searched {
+    size_t at = 0;
+    bool known = false;
+  };
+
+  std::optional<MarkerMatch> of_tokenizer(size_t from) {
+    if (begun_ && (!found_ || found_->begin >= from)) return found_;
+    begun_ = true, found_ = tokenizer_.next_marker(text_.str(), from);
+    while (found_ && has_data(text_, found_->begin, found_->end))
+      found_ = tokenizer_.next_marker(text_.str(), found_->begin + utf8_length(text_.str()[found_->begin]));
+    return found_;
+  }
+  size_t spelt(const std::string& spelling, Searched& searched, size_t from, size_t before) const {
+    if (!searched.known || searched.at < from) {
+      const std::string_view text = std::string_view(text_.str()).substr(0, before + spelling.size() - 1);
+      size_t at = text.find(spelling, std::max(from, searched.at));
+      while (at != text.npos && has_data(text_, at, at + spelling.size())) at = text.find(spelling, at + 1);
+      searched = at != text.npos ? Searched{at, true} : Searched{std::max(searched.at, before), false};
+    }
+    return searched.known && searched.at < before ? searched.at : std::string::npos;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::span<const std::pair<std::string, int32_t>> spellings_;  // that it does not find
+  const Rendered& text_;
+  bool begun_ = false;
+  std::optional<MarkerMatch> found_ = {};  // by the tokenizer
+  std::vector<Searched> searched_;         // for each spelling
+};
+
+}  // namespace
+
+std::optional<MarkerMatch> ChatTemplate::next_marker(const Rendered& text, size_t from) const {
+  return Markers(tokenizer_, markers_, text).next(from);
 }
 
 void ChatTemplate::encode(const Rendered& text, std::span<const Span> targets, Tokens& tokens) const {
@@ -190,7 +234,8 @@ void ChatTemplate::encode(const Rendered& text, std::span<const Span> targets, T
       done = cut;
     }
   };
-  while (const auto marker = next_marker(text, done)) {
+  Markers markers(tokenizer_, markers_, text);
+  while (const auto marker = markers.next(done)) {
     const std::string_view before = all.substr(done, marker->begin - done);
     write_text(marker->begin - (marker->strips_left ? trailing_white_space(before) : 0));
     tokens.ids.push_back(marker->id);
@@ -240,13 +285,15 @@ class ChatTemplate::Answers {
   size_t common(const Rendered& a, const Rendered& b) const {
     const size_t agree = common_prefix(a.str(), b.str());
     size_t end = agree;
-    for (const Rendered* text : {&a, &b})
+    for (const Rendered* text : {&a, &b}) {
+      Markers markers(chat_.tokenizer_, chat_.markers_, *text);
       for (size_t from = end_of_data(*text, agree); from < agree;) {
-        const auto marker = chat_.next_marker(*text, from);
+        const auto marker = markers.next(from);
         if (!marker || marker->begin >= agree) break;
         if (marker->end > agree) end = std::min(end, marker->begin);
         from = marker->end;
       }
+    }
     return valid_utf8_prefix(std::string_view(a.str()).substr(0, end));
   }
   /// Where an answer begins whose prompt agrees with the text only up to `from`: behind the words that ask for it, if
@@ -336,8 +383,8 @@ std::vector<int32_t> ChatTemplate::stop_ids() const {
     Answers answers(*this, talk, {});
     const auto answer = answers.find(1, talk.size());
     const Rendered& all = answers.text(talk.size());
-    for (auto marker = next_marker(all, answer ? answer->begin : all.size()); marker;
-         marker = next_marker(all, marker->end))
+    Markers markers(tokenizer_, markers_, all);
+    for (auto marker = markers.next(answer ? answer->begin : all.size()); marker; marker = markers.next(marker->end))
       if (marker->end == answer->end && marker->id != ids[0]) ids.push_back(marker->id);
   } catch (const ConfigError&) {  // a program for other conversations
   }

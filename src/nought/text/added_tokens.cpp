@@ -40,13 +40,32 @@ const AddedToken* AddedTokens::longest_at(std::string_view text, bool specials, 
   return nullptr;
 }
 
+namespace {
+
+MarkerMatch match_at(size_t begin, const AddedToken& token) {
+  return {begin, begin + token.content.size(), token.id, token.strip_left, token.strip_right};
+}
+
+}  // namespace
+
 std::optional<MarkerMatch> AddedTokens::first(std::string_view text, size_t from, bool specials,
                                               bool normalized) const {
   if (tokens_.empty()) return std::nullopt;
   for (size_t i = from; i < text.size(); ++i) {
     if (!begins_[static_cast<uint8_t>(text[i])]) continue;
-    if (const AddedToken* token = longest_at(text.substr(i), specials, normalized))
-      return MarkerMatch{i, i + token->content.size(), token->id, token->strip_left, token->strip_right};
+    if (const AddedToken* token = longest_at(text.substr(i), specials, normalized)) return match_at(i, *token);
+  }
+  return std::nullopt;
+}
+
+std::optional<MarkerMatch> AddedTokens::first_of_any(std::string_view text, size_t from) const {
+  if (tokens_.empty()) return std::nullopt;
+  for (size_t i = from; i < text.size(); ++i) {
+    if (!begins_[static_cast<uint8_t>(text[i])]) continue;
+    const std::string_view rest = text.substr(i);
+    const AddedToken* original = longest_at(rest, true, false);
+    const AddedToken* token = original != nullptr ? original : longest_at(rest, true, true);
+    if (token != nullptr) return match_at(i, *token);
   }
   return std::nullopt;
 }

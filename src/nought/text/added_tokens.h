@@ -39,6 +39,8 @@ class AddedTokens {
   std::optional<Match> next(std::string_view text, size_t from, bool specials, bool normalized) const;
   /// The same without that white space.
   std::optional<MarkerMatch> first(std::string_view text, size_t from, bool specials, bool normalized) const;
+  /// The first token, special or not, of the original text or of the normalized one, which are the same here.
+  std::optional<MarkerMatch> first_of_any(std::string_view text, size_t from) const;
 
  private:
   const AddedToken* longest_at(std::string_view text, bool specials, bool normalized) const;

@@ -43,9 +43,7 @@ TextTokenizer::TextTokenizer(TextPipeline pipeline) : pipeline_(std::move(pipeli
 }
 
 std::optional<MarkerMatch> TextTokenizer::next_marker(std::string_view text, size_t from) const {
-  const auto original = pipeline_.added.first(text, from, true, false);
-  const auto normalized = pipeline_.added.first(text, from, true, true);
-  return normalized && (!original || normalized->begin < original->begin) ? normalized : original;
+  return pipeline_.added.first_of_any(text, from);
 }
 
 int64_t TextTokenizer::text_bytes(int32_t id) const {
