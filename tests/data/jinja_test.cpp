@@ -226,6 +226,14 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   EXPECT_THAT(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
                       "{{ ns.l }}"),
               HasSubstr("too "));
+  for (const char* written : {"ns.l", "ns.l|tojson(separators=('a', 'b'))", "[ns.l]|tojson(indent=0)"})
+    EXPECT_THAT(
+        refusal("{% set ns = namespace(l=[]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+                "{{ " +
+                std::string(written) + " }}"),
+        HasSubstr("too much time"))
+        << written << ": of lists without a value";
+  EXPECT_THAT(refusal("{{ 1" + repeat(" if 1", 5000) + " }}"), HasSubstr("nested deeper"));
   EXPECT_THAT(refusal("{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}"), HasSubstr("nested deeper"));
   EXPECT_THAT(refusal("{{ " + repeat("not ", 5000) + "1 }}"), HasSubstr("nested deeper"));
   EXPECT_THAT(refusal("{{ 1" + repeat(" + 1", 5000) + " }}"), HasSubstr("nested deeper"));
@@ -276,6 +284,11 @@ TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
     given["n"] = given["m"];
     EXPECT_THAT(refusal(program, given.dump().c_str()), HasSubstr("too much time")) << costly;
   }
+  const std::string name(10'000, 'n');
+  for (const std::string& costly : {name, "f(" + name + "=1)"})
+    EXPECT_THAT(refusal("{% macro f(" + name + ") %}{% endmacro %}{% for i in range(9999) %}{% set r = " + costly +
+                        " %}{% endfor %}"),
+                HasSubstr("too much time"));
   EXPECT_EQ(render("{% for i in range(9999) %}{% set r = x %}{% endfor %}{{ r }}", R"({"x": "a"})"), "");
   const std::string wide = R"({"x": ")" + std::string(100'000, ',') + "\"}";
   EXPECT_THAT(refusal("{{ range(300)|tojson(separators=(x, ':')) }}", wide.c_str()), HasSubstr("too much time"));

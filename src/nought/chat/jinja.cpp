@@ -27,6 +27,7 @@ Value Machine::look_up(const Text& name) {
     budget.look_up(scope->names, name);
     if (const Value* found = scope->names.find(name)) return *found;
   }
+  budget.touch(name);
   // A function that is not called can be asked for, as in "if strftime_now is defined".
   const std::string utf8 = to_utf8(name);
   return find_builtin(kFunction, utf8) ? Items{.kind = Items::kSpace} : Value::undefined(utf8);
@@ -39,10 +40,11 @@ void Machine::assign(Items& to, const Value& name, const Value& value) {
 }
 
 std::vector<const Value*> bind_arguments(std::string_view name, const std::vector<Value>& parameters,
-                                         const Items& given) {
+                                         const Items& given, Budget& budget) {
   std::vector<const Value*> bound(parameters.size());
   for (size_t i = 0; i < given.values.size(); ++i) {
     const Text* key = given.keys[i].text();
+    if (key) budget.step(1 + parameters.size() * (1 + key->size() / 4) / 8);
     const auto is_key = [&](const Value& each) { return *each.text() == *key; };
     const auto at =
         key ? std::find_if(parameters.begin(), parameters.end(), is_key) - parameters.begin() : std::ssize(bound);

@@ -387,7 +387,7 @@ Value run_builtin(const Builtin& builtin, Role role, std::string_view name, Mach
   if (!fits && is_of_text) self = to_text(self, machine.budget);
   machine.budget.step(kCall);
   Call call{machine, machine.budget, name, std::move(self), given};
-  if (!builtin.takes_any) call.bound = bind_arguments(name, builtin.parameters, given);
+  if (!builtin.takes_any) call.bound = bind_arguments(name, builtin.parameters, given, machine.budget);
   return builtin.run(call);
 }
 

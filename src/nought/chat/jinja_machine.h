@@ -90,7 +90,7 @@ Statement parse(std::string_view source, bool& marks_targets);
 /// Arguments in the order of the parameters; null where none is given. Those without a name have an undefined key.
 /// ConfigError for others.
 std::vector<const Value*> bind_arguments(std::string_view name, const std::vector<Value>& parameters,
-                                         const Items& given);
+                                         const Items& given, Budget& budget);
 
 /// What a builtin is called as, and what it works on. A filter of texts takes the text of anything.
 enum Role : uint8_t { kFunction = 1, kFilter = 2, kTest = 4, kMethod = 8, kOfText = 16, kOfMap = 32 };

@@ -91,7 +91,8 @@ class Parser : private Scanner {
   Expression expression() {
     const auto deeper = nested();
     Expression value = operation();
-    while (take("if")) {
+    for (int length = 1; take("if"); ++length) {
+      const auto longer = nested(length);
       const Expression test = operation();
       const Expression other = take("else") ? expression() : constant(Value::undefined("the value without an else"));
       value = {at(), [=](Machine& m) { return test(m).truth() ? value(m) : other(m); }};
@@ -231,7 +232,7 @@ class Parser : private Scanner {
     const Elements given = arguments();
     return {at(), [=](Machine& m) -> Value {
               const Items all = given(m);
-              const auto bound = bind_arguments(name, macro->parameters, all);
+              const auto bound = bind_arguments(name, macro->parameters, all, m.budget);
               return written(m, m.global, [&] {
                 for (size_t i = 0; i < bound.size(); ++i)
                   m.assign(macro->parameters[i], bound[i] ? *bound[i] : macro->defaults[i](m));

@@ -51,6 +51,7 @@ class Writer {
   void write(const Value& value, size_t level = 0) {
     const Items* all = value.items();
     if (!all || value.space()) return write_single(value);
+    budget_.step();  // what is empty has no single value that would
     const bool is_map = all->kind == Items::kMap, is_tuple = all->kind == Items::kTuple && !json_;
     const std::string_view brackets = is_map ? "{}" : is_tuple ? "()" : "[]";
     written += brackets[0];
@@ -274,9 +275,11 @@ void Items::set(const Value& key, const Value& value) {
 }
 
 void Budget::step(size_t count) {
-  require<ConfigError>(
-      count <= steps_,
-      "takes too much time or memory: more than {} steps (a million, and 4 for each byte that it is given)", limit_);
+  require<ConfigError>(count <= steps_,
+                       "takes too much time or memory: more than {} steps (a million, and 4 for each byte that it is "
+                       "given): simplify it, "
+                       "or name another one",
+                       limit_);
   steps_ -= count;
 }
 
