@@ -71,6 +71,21 @@ TEST(CorpusKind, lists_and_values_give_the_tokens_of_the_same_records_on_lines) 
               HasSubstr("g.json:2: "));
 }
 
+/// Where keys keep their order, each is compared with all before it.
+TEST(CorpusKind, an_object_of_very_many_keys_is_refused_where_their_order_counts) {
+  std::string many = R"({"text": "x", "more": {"0": 0)";
+  for (int i = 1; i < 100'000; ++i) many += fmt::format(",\"{}\":0", i);
+  many += "}";
+  EXPECT_EQ(kind_of("a.jsonl", many + "}").format, CorpusFormat::jsonl);
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const CorpusOptions options{.chat = chat_source(ChatFormat::zephyr, *tokenizer)};
+  const std::string chat = many + R"(, "messages": [{"role": "user", "content": "x"}]})";
+  CorpusReader reader({folder.write("a.jsonl", kFirst + "\n" + chat)}, options, cut_point_of(*tokenizer));
+  EXPECT_THAT(message_of<ConfigError>([&] { encode_portion(*reader.next(), options, *tokenizer); }),
+              HasSubstr("a.jsonl:2: an object has 100000 keys, more than 5000"));
+}
+
 TEST(CorpusKind, what_is_no_text_is_refused_by_its_name) {
   std::string noise;
   for (int i = 0; i < 4000; ++i) noise += static_cast<char>(1 + (i * 7919 + i / 13) % 255);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/base/error.h"
+#include "nought/chat/record_json.h"
 
 namespace nought {
 
@@ -124,7 +125,7 @@ jinja::Value template_variables(const OrderedJson& record) {
     if (found == record.end()) continue;
     // Columns of tables hold such lists as text.
     const OrderedJson parsed =
-        found->is_string() ? OrderedJson::parse(found->get<std::string>(), nullptr, false) : OrderedJson(*found);
+        found->is_string() ? parse_record(found->get<std::string>(), false) : OrderedJson(*found);
     require<ConfigError>(parsed.is_array() || parsed.is_null(), "\"{}\" is {}, expected a list", key, describe(*found));
     add(key, parsed);
   }

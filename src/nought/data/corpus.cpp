@@ -1,11 +1,14 @@
 #include "nought/data/corpus.h"
 
 #include <algorithm>
+#include <concepts>
 #include <cstring>
 
 #include <fmt/ranges.h>
 
 #include "nought/base/error.h"
+#include "nought/chat/record_json.h"
+#include "nought/text/unicode.h"
 
 namespace nought {
 
@@ -173,9 +176,12 @@ void visit_text(const Portion& portion, const CorpusOptions& options, CorpusVisi
 template <class AnyJson>
 AnyJson parsed(std::string_view line) {
   try {
+    if constexpr (std::same_as<AnyJson, OrderedJson>) return parse_record(line, /*allow_exceptions=*/true);
     return AnyJson::parse(line);
   } catch (const typename AnyJson::parse_error& error) {
-    fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, line.substr(0, 40));
+    std::string_view beginning = line.substr(0, 40);
+    beginning.remove_suffix(incomplete_utf8_tail(beginning));
+    fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, beginning);
   }
 }
 

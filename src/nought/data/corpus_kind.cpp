@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nought/base/error.h"
+#include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
 
 namespace nought {
@@ -91,8 +92,10 @@ size_t end_of_value(std::string_view text, size_t at) {
   return text.size();
 }
 
+/// In any order if it has very many keys.
 OrderedJson parsed_or_null(std::string_view text) {
-  OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  OrderedJson json = has_few_keys(text) ? OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false)
+                                        : OrderedJson(Json::parse(text, nullptr, /*allow_exceptions=*/false));
   return json.is_discarded() ? OrderedJson() : json;
 }
 
