@@ -19,6 +19,9 @@ TEST(KeyNames, a_name_of_another_program_leads_to_the_key) {
             "RUN.json: training.batch_size: unknown key (did you mean \"training.per_device_train_batch_size\"?)");
   EXPECT_EQ(error_of(R"({"training": {"max_seq_length": 8}})"),
             "RUN.json: training.max_seq_length: unknown key (did you mean \"data.seq_length\"?)");
+  EXPECT_EQ(error_of(R"({"training": {"sequence_parallel_size": 2}})"),
+            "RUN.json: training.sequence_parallel_size: unknown key (did you mean "
+            "\"training.parallelism_config.sp_size\"?)");
   EXPECT_THAT(error_of(R"({"model_name_or_path": "x"})"), HasSubstr("did you mean \"model\"?"));
 }
 

@@ -85,6 +85,7 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
     {"tensor_parallel_size", "training.parallelism_config.tp_size"},
     {"tensor_model_parallel_size", "training.parallelism_config.tp_size"},
     {"context_parallel_size", "training.parallelism_config.cp_size"},
+    {"sequence_parallel_size", "training.parallelism_config.sp_size"},
     {"ulysses_sequence_parallel_size", "training.parallelism_config.sp_size"},
     {"pipeline_parallel_size", "training.parallelism_config.pp_size"},
     {"pipeline_model_parallel_size", "training.parallelism_config.pp_size"},
