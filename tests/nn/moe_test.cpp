@@ -346,13 +346,13 @@ struct Balanced {
   Tensor gradient;
 };
 
-Balanced balance_with(const Context& context, Communicator& ranks, bool placeholder) {
+Balanced balance_with(const Context& context, Communicator& ranks, bool placeholder, double targets = 5) {
   const bool first = ranks.rank() == 0;
   const auto log = std::make_shared<RouterLog>(1, /*counts=*/first || !placeholder);
   log->layer(0) = first ? logged(context, {1, 1}, {1, 1}, 1) : logged(context, {2, 0}, {2, 0}, 1);
   Tape tape(context);
   const Var loss = tape.input(context.zeros({1}, DType::f64));
-  const Var sum = add_auxiliary_loss(tape, loss, log, /*weight=*/first ? 5 : 0, /*coefficient=*/0.5,
+  const Var sum = add_auxiliary_loss(tape, loss, log, /*weight=*/first ? targets : 0, /*coefficient=*/0.5,
                                      /*gradient_scale=*/3, ranks);
   const double value = sum.value.item();
   tape.backward(sum);
@@ -367,6 +367,14 @@ TEST(RouterLogTest, tokens_of_a_batch_without_targets_count_in_the_auxiliary_los
     ASSERT_TRUE(balanced.gradient);
     EXPECT_THAT(balanced.gradient.to_vector<double>(),
                 ::testing::ElementsAre(5 * 0.5 * 3 * 2 * 3 / 4.0, 5 * 0.5 * 3 * 2 * 1 / 4.0));
+  });
+}
+
+TEST(RouterLogTest, where_no_rank_has_a_target_the_auxiliary_loss_has_the_weight_0) {
+  run_ranks(2, [](Communicator& ranks, const Context& context) {
+    const Balanced balanced = balance_with(context, ranks, /*placeholder=*/false, /*targets=*/0);
+    EXPECT_EQ(balanced.loss, 0);
+    EXPECT_THAT(balanced.gradient.to_vector<double>(), ::testing::Each(0));
   });
 }
 

@@ -143,7 +143,9 @@ TEST_F(ValidateRun, data_and_output_must_be_there) {
   EXPECT_THAT(refusal(plan, StartMode::resume), HasSubstr("nothing to resume"));
 }
 
-TEST_F(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced) {
+/// All tokens that ranks read at once count, wherever they are read (GoldenAuxiliary): what depends on the layout is
+/// which samples are read at once.
+TEST_F(ValidateRun, samples_without_targets_are_told_where_their_experts_would_not_be_balanced) {
   const auto talk = [](const std::string& question) {
     return Json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", "y"}}}}}
                .dump() +
@@ -152,15 +154,18 @@ TEST_F(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced)
   plan.data.sources = {{{folder.write("chat.jsonl", talk("x") + talk(std::string(200, 'x'))).string()}}};
   plan.data.seq_length = 64;
   plan.data.chat_template = "zephyr";
-  const auto said = [&](bool balances) {
+  const auto said = [&](bool balances, int64_t at_once, int64_t accumulation) {
+    plan.train_batch = at_once * accumulation, plan.layout.accumulation = accumulation;
     plan.model_config.update({{"model_type", "mixtral"},
                               {"num_local_experts", 2},
                               {"num_key_value_heads", 2},
                               {"output_router_logits", balances}});
     return fmt::format("{}", fmt::join(validate_run(plan, StartMode::fresh).notes, "; "));
   };
-  EXPECT_THAT(said(true), HasSubstr("samples have no target: a rank whose micro-batch"));
-  EXPECT_THAT(said(false), testing::Not(HasSubstr("no target")));
+  EXPECT_THAT(said(true, 1, 2), HasSubstr("samples have no target: where that is so of all 1 that ranks read at once"));
+  EXPECT_THAT(said(true, 100, 2), testing::Not(HasSubstr("no target"))) << "others are read beside them";
+  EXPECT_THAT(said(true, 1, 1), testing::Not(HasSubstr("no target"))) << "a step has targets";
+  EXPECT_THAT(said(false, 1, 2), testing::Not(HasSubstr("no target")));
 }
 
 TEST_F(ValidateRun, a_capacity_is_for_models_with_experts) {

@@ -191,20 +191,21 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
   return notes;
 }
 
-/// The loss that balances experts is weighted by the targets of a micro-batch, so that one without any is no part of
-/// it.
+/// The loss that balances experts is over all tokens that ranks read at once. Those of several micro-batches are
+/// weighted by their targets, so that one without any is no part of it.
 std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   const auto& experts = inputs.config.experts;
   const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
   if (!counts || !inputs.data.whole || inputs.data.whole->training.all_targets_count()) return "";
   const TokenDataset& samples = inputs.data.whole->training;
+  const int64_t at_once = plan.train_batch / plan.layout.accumulation;
   int64_t without = 0;
   for (int64_t i = 0; i < samples.num_samples(); ++i) without += samples.num_targets(i) == 0 ? 1 : 0;
-  if (without == 0) return "";
+  if (plan.layout.accumulation == 1 || without < at_once) return "";
   return fmt::format(
-      "{} of {} samples have no target: a rank whose micro-batch (of {}) has none is no part of the loss that balances "
-      "experts, so that loss depends on ranks and batch sizes; a longer data.seq_length leaves fewer of them",
-      without, samples.num_samples(), plan.layout.micro_batch);
+      "{} of {} samples have no target: where that is so of all {} that ranks read at once, these are no part of the "
+      "loss that balances experts; a longer data.seq_length leaves fewer of them",
+      without, samples.num_samples(), at_once);
 }
 
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
