@@ -37,7 +37,8 @@ class Scratch {
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags) : path_(path), fd_(open_file(path, flags, 0600)) {
-    require<IoError>(fd_ >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
+    const int reason = errno;
+    require<IoError>(fd_ >= 0, "cannot open {}: {}", path.string(), std::strerror(reason));
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -46,7 +47,8 @@ class Descriptor {
   void write_all(const Tensor& tensor) const {
     for (int64_t done = 0; done < tensor.bytes();)
       done += progress(::write(fd_, tensor.raw() + done, static_cast<size_t>(tensor.bytes() - done)));
-    if (::fsync(fd_) != 0) fail<IoError>("cannot write {}: {}", path_.string(), std::strerror(errno));
+    const int reason = ::fsync(fd_) == 0 ? 0 : errno;
+    require<IoError>(reason == 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
   }
   void read_all(const Tensor& tensor) const {
     for (int64_t done = 0; done < tensor.bytes();)

@@ -33,7 +33,8 @@ namespace {
 std::string own_program() {
   std::array<char, 4096> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  require<IoError>(length > 0, "cannot find this program's own file: {}", std::strerror(errno));
+  const int reason = errno;
+  require<IoError>(length > 0, "cannot find this program's own file: {}", std::strerror(reason));
   return path.data();
 }
 
@@ -51,8 +52,9 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
       "RANK={} and WORLD_SIZE={} say that torchrun or accelerate started this process; each would train "
       "for itself. Start nought alone with --ranks {}, or by mpirun or srun, or unset both variables",
       torchrun ? torchrun->rank : 0, torchrun ? torchrun->size : 0, torchrun ? torchrun->size : 0);
-  require<IoError>(options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0, "--hostfile {}: {}",
-                   options.hostfile, std::strerror(errno));
+  const bool readable = options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0;
+  const int reason = errno;  // arguments of one call come in any order
+  require<IoError>(readable, "--hostfile {}: {}", options.hostfile, std::strerror(reason));
 }
 
 /// How many of the threads the system grants at once, with the calling one. libgomp ends the process without one of
