@@ -46,6 +46,17 @@ TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
   }
 }
 
+/// With an adam_beta2 of 0.999 the large second moments of the first steps are forgotten too slowly: as the learning
+/// rate rises, the loss jumps.
+TEST(Init, pretraining_has_the_optimizer_of_the_quickstart) {
+  const Json written = parse_json(run_file_text(answers_of(RunKind::pretrain)), "run.json").at("training");
+  const Json quickstart = read_json_file(NOUGHT_EXAMPLES "/quickstart.json").at("training");
+  for (const char* key : {"adam_beta2", "weight_decay", "lr_scheduler_type"})
+    EXPECT_EQ(written.value(key, Json()), quickstart.at(key)) << key;
+  EXPECT_LE(written.at("learning_rate"), quickstart.at("learning_rate"));
+  EXPECT_GE(written.at("warmup_steps"), quickstart.at("warmup_steps"));
+}
+
 TEST(Init, paths_are_written_relative_to_the_file) {
   const TempFolder folder;
   const fs::path before = fs::current_path();
