@@ -69,9 +69,13 @@ TEST(Commands, an_unknown_option_names_the_nearest) {
 TEST(Commands, help_shows_all_commands_or_one) {
   EXPECT_EQ(run_nought("help").out, run_nought("--help").out);
   EXPECT_EQ(run_nought("help train").out, run_nought("train --help").out);
+  EXPECT_EQ(run_nought("help bench step").out, run_nought("bench step --help").out);
+  EXPECT_EQ(run_nought("help init finetune").out, run_nought("init --help").out);
   const Ended unknown = run_nought("help trian");
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("unknown command trian (did you mean \"train\"?)"));
+  EXPECT_THAT(run_nought("help bench stpe").err, HasSubstr("unknown command stpe (did you mean \"step\"?)"));
+  expect_usage_error("trian --help", "unknown command trian (did you mean \"train\"?)");
 }
 
 TEST(Commands, a_word_may_be_called_like_a_command) {

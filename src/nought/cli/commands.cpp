@@ -98,12 +98,21 @@ std::string meant_command(const std::string& name, const CLI::App& app) {
   return fmt::format(" (did you mean \"{}\"{}?)", meant->second, same ? "" : fmt::format(" or \"{}\"", near));
 }
 
-/// The help of a command, or the overview. ConfigError for a command that is not there.
-std::string help_of(const CLI::App& app, const std::string& name) {
-  if (name.empty()) return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
-  for (const CLI::App* command : app.get_subcommands([&](const CLI::App* each) { return each->get_name() == name; }))
-    return command->help(app.get_name());
-  fail<ConfigError>("unknown command {}{}; see `nought help`", name, meant_command(name, app));
+/// The help of a command ("bench", "step"), or the overview. ConfigError for a command that is not there.
+std::string help_of(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
+  const CLI::App* command = &app;
+  std::string before;
+  const auto any = [](const CLI::App*) { return true; };
+  for (const std::string& word : words) {
+    if (command->get_subcommands(any).empty()) break;  // what follows are its arguments, as in "init finetune"
+    const auto found = command->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
+    before += (before.empty() ? "" : " ") + command->get_name();
+    require<ConfigError>(!found.empty(), "unknown command {}{}; see `{} --help`", word, meant_command(word, *command),
+                         before);
+    command = found.front();
+  }
+  return command->help(before);
 }
 
 /// What is not there yet, by its usual name; "" for any other word.
@@ -130,12 +139,12 @@ std::string unknown_option(const std::string& argument, const CLI::App& command)
 
 void add_help(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(app, "help", "Shows all commands, or one of them with its options",
-                                  {"nought help", "nought help train"});
-  const auto name = std::make_shared<std::string>();
-  command->add_option("COMMAND", *name, "The command to show");
-  command->callback([&app, &invocation, name] {
-    invocation.action = [&app, name] {
-      fmt::print("{}", help_of(app, *name));
+                                  {"nought help", "nought help train", "nought help bench step"});
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("COMMAND", *words, "The command to show");
+  command->callback([&app, &invocation, words] {
+    invocation.action = [&app, words] {
+      fmt::print("{}", help_of(app, *words));
       return 0;
     };
   });

@@ -47,7 +47,10 @@ int run(int argc, char** argv) {
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (unknown.empty() || unknown.front().starts_with('-')) return app.exit(success);
+    nought::print_error(nought::usage_message(app, success));  // help of what is not there
+    return kUsageError;
   } catch (const CLI::ParseError& error) {
     nought::print_error(nought::usage_message(app, error));
     return kUsageError;
