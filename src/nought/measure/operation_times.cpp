@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <vector>
 
+#include <unistd.h>
+
+#include "nought/base/processor_time.h"
 #include "nought/base/timing.h"
 #include "nought/comm/mesh.h"
 
@@ -12,21 +14,22 @@ namespace nought {
 
 namespace {
 
-constexpr double kLongestMeasured = 0.02;             // seconds: what takes longer is near the rates
-constexpr double kLargestMeasured = 64 << 20;         // bytes
-constexpr size_t kFewestRounds = 3, kMostRounds = 9;  // rounds
-constexpr double kBusy = 0.9;                         // of the processor time that ranks should get
+constexpr double kLongestMeasured = 0.02;              // seconds: what takes longer is near the rates
+constexpr double kLargestMeasured = 64 << 20;          // bytes
+constexpr size_t kFewestRounds = 5, kMostRounds = 12;  // the first of which warms up
+constexpr double kBusy = 0.9;                          // of the processor time that ranks should get
 
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
+/// The lower one of two: other programs only make it longer.
 double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// Bytes of the caches that a core has for itself.
+double core_caches() {
+  constexpr double kLeast = 256 << 10;  // where the system does not say it
+  return std::max(static_cast<double>(::sysconf(_SC_LEVEL2_CACHE_SIZE)), kLeast);
 }
 
 }  // namespace
@@ -44,37 +47,45 @@ Tensor OperationTimes::filled(const Context& context, const Shape& shape, DType 
 
 double OperationTimes::seconds_of_rank(const std::function<void()>& f, bool one_thread) {
   // The time of one thread is the time that it had a core. What a team of threads waits for is part of its time.
-  if (!one_thread) return seconds_of(f);
-  const double begin = processor_seconds();
-  f();
-  return processor_seconds() - begin;
+  return one_thread ? processor_seconds_of(f) : seconds_of(f);
+}
+
+double OperationTimes::run_all(const Context& context, const Tensor& of_step, const Tensor& of_caches) {
+  double total = 0;
+  for (auto& [key, timed] : all_) {
+    if (!timed.run || timed.estimate > kLongestMeasured || timed.bytes > kLargestMeasured) continue;
+    try {
+      timed.samples.push_back(timed.run(context, rates_.threads == 1, timed.updates ? of_step : of_caches));
+      total += static_cast<double>(timed.runs) * timed.samples.back();
+    } catch (const Error&) {  // its values mean nothing: an operation may refuse them
+      timed.run = nullptr, timed.samples.clear(), ++refused_;
+    }
+  }
+  return total;
 }
 
 void OperationTimes::measure(Communicator& ranks, const Context& context, double seconds) {
-  double of_processor = 0, passed = 0;
-  double here = 0;
+  double bytes = 0;  // of what was rehearsed
+  for (const auto& [key, timed] : all_) bytes += static_cast<double>(timed.runs) * timed.bytes;
+  const double caches = 2 * core_caches() * rates_.threads;
+  const auto floats_in = [](double many) { return static_cast<int64_t>(many) / size_of(DType::f32); };
+  const int64_t all = floats_in(std::clamp(bytes, caches, std::max(caches, kLargestMeasured)));
+  const Tensor of_step = context.empty({all}, DType::f32, Category::workspace);
+  const Tensor of_caches = of_step.flat(0, floats_in(caches));
+  double of_processor = 0, here = 0, passed = 0;
   std::vector<double> rounds;
   for (size_t round = 0; round < kMostRounds && (round < kFewestRounds || passed < seconds); ++round) {
+    if (round == 1)
+      for (auto& [key, timed] : all_) timed.samples.clear();
     ranks.barrier().wait();
-    double total = 0;
     const double processor = processor_seconds();
-    const double wall = seconds_of([&] {
-      for (auto& [key, timed] : all_) {
-        if (!timed.run || timed.estimate > kLongestMeasured || timed.bytes > kLargestMeasured) continue;
-        try {
-          timed.samples.push_back(timed.run(context, rates_.threads == 1));
-          total += static_cast<double>(timed.runs) * timed.samples.back();
-        } catch (const Error&) {  // its values mean nothing: an operation may refuse them
-          timed.run = nullptr, timed.samples.clear(), ++refused_;
-        }
-      }
-    });
+    const double wall = seconds_of([&] { rounds.push_back(run_all(context, of_step, of_caches)); });
     of_processor += processor_seconds() - processor, here += wall;
-    if (round > 0) rounds.push_back(total);
     std::array<double, 1> slowest{passed + wall};
     all_reduce_values(ranks, context, slowest, ReduceOp::max);
     passed = slowest[0];
   }
+  rounds.erase(rounds.begin());
   take_medians(ranks, context);
   // By how much this was longer than the share of a core that a rank should get.
   const double busiest = rates_.threads > 1 ? 1 : std::max(1.0, here / of_processor / std::max(rates_.share, 1.0));

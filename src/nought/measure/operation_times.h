@@ -1,8 +1,9 @@
 // OperationTimes: what each operation of a step takes on this machine.
 //
 // Design goals: an operation is measured with its own shapes, and once for all times that it runs, as small ones are
-// far from the rates of large ones. Operations that take long, or more memory than a measurement should, are what their
-// work takes at the machine's rates. Non-goals: what is in a cache because of the operation before.
+// far from the rates of large ones. Other bytes have passed through a core's caches before, as in a step: those of an
+// update, which comes once in it, are as far as memory. Operations that take long, or more memory than a measurement
+// should, are what their work takes at the machine's rates.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,13 @@
 
 namespace nought {
 
+/// Whether an operation updates parameters.
+template <class Op>
+constexpr bool is_update() {
+  if constexpr (requires(Op & op) { op.parameter; }) return true;
+  return requires(Op & op) { op.momentum_buffer; };
+}
+
 class OperationTimes {
  public:
   /// Nothing is measured yet: all that is known are these rates.
@@ -28,7 +36,9 @@ class OperationTimes {
     const Work work = work_of(op);
     const auto [found, fresh] = all_.try_emplace(key_of(op, work));
     Timed& timed = found->second;
-    if (fresh) timed.estimate = by_rates(work), timed.bytes = work.bytes, timed.run = runner(op);
+    if (fresh)
+      timed.estimate = by_rates(work), timed.bytes = work.bytes, timed.updates = is_update<Op>(),
+      timed.run = runner(op);
     ++timed.runs;
     return timed.median > 0 ? timed.median : timed.estimate;
   }
@@ -46,7 +56,9 @@ class OperationTimes {
   struct Timed {
     double estimate = 0, bytes = 0;
     int64_t runs = 0;
-    std::function<double(const Context&, bool one_thread)> run = {};  // returns the seconds that it took
+    bool updates = false;
+    /// Returns the seconds that it took, behind `others`.
+    std::function<double(const Context&, bool one_thread, const Tensor& others)> run = {};
     std::vector<double> samples = {};
     double median = 0;
   };
@@ -65,10 +77,10 @@ class OperationTimes {
     });
     return key;
   }
-  /// The operation on tensors of its own, whose values are nobody's business.
+  /// The operation on tensors of its own, whose values are nobody's business. `others` is written in between.
   template <class Op>
-  static std::function<double(const Context&, bool)> runner(const Op& op) {
-    return [op](const Context& context, bool one_thread) {
+  static std::function<double(const Context&, bool, const Tensor&)> runner(const Op& op) {
+    return [op](const Context& context, bool one_thread, const Tensor& others) {
       Op there = op;
       std::map<std::pair<const void*, std::string>, Tensor> made;
       for_each_operand(there, [&](const Operand& operand) {
@@ -77,11 +89,14 @@ class OperationTimes {
         if (!tensor.defined()) tensor = filled(context, operand.tensor.shape(), operand.tensor.dtype());
         const_cast<Tensor&>(operand.tensor) = tensor;  // `there` is not const
       });
+      context.run(Fill{.x = others, .value = 0});
       return seconds_of_rank([&] { context.run(there); }, one_thread);
     };
   }
   static Tensor filled(const Context& context, const Shape& shape, DType dtype);
   static double seconds_of_rank(const std::function<void()>& f, bool one_thread);
+  /// Runs each once, an update behind `of_step` and others behind `of_caches`. Returns what a step takes by that.
+  double run_all(const Context& context, const Tensor& of_step, const Tensor& of_caches);
   void take_medians(Communicator& ranks, const Context& context);
 
   MachineRates rates_;

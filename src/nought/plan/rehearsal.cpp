@@ -28,8 +28,7 @@ class CountingKernels final : public Kernels {
   template <class Op>
   void count(const Op& op, const Stream& stream) {
     const Work work = work_of(op);
-    constexpr bool updates = requires { op.parameter; }
-    || requires { op.momentum_buffer; };
+    constexpr bool updates = is_update<Op>();
     work_.flops += work.flops;
     if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
     work_.operations += 1;
