@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <limits>
 
+#include "nought/base/processor_time.h"
 #include "nought/comm/mesh.h"
 #include "nought/measure/rates.h"
 #include "nought/plan/compressed_steps.h"
@@ -44,12 +44,6 @@ class Rehearsal {
   Engine engine_;
 };
 
-double processor_time() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 }  // namespace
 
 StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times) {
@@ -70,9 +64,9 @@ double host_seconds(const ModelConfig& config, const Layout& layout) {
   const int64_t micro_batches = rehearsed_micro_batches(layout);
   rehearsal.step(micro_batches);
   for (int i = 0; i < kSteps; ++i) {
-    const double begin = processor_time();
-    const StepWork work = rehearsal.step(micro_batches);
-    least = std::min(least, (processor_time() - begin) / std::max(work.operations, 1.0));
+    double operations = 0;
+    const double seconds = processor_seconds_of([&] { operations = rehearsal.step(micro_batches).operations; });
+    least = std::min(least, seconds / std::max(operations, 1.0));
   }
   return least;
 }
@@ -81,8 +75,7 @@ OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, cons
                                   const Layout& layout, const SharedCores& cores) {
   constexpr double kSeconds = 0.3;
   const Context context = Context::cpu();
-  MachineRates rates = measure_rates(ranks, plan);
-  rates.threads = cores.threads, rates.share = cores.share;
+  MachineRates rates = measure_rates(ranks, plan, cores);
   ranks.barrier().wait();
   std::array<double, 1> host{host_seconds(config, layout)};
   all_reduce_values(ranks, context, host);

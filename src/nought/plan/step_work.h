@@ -18,11 +18,6 @@ StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place
 /// processor time of a rehearsal, which does nothing else.
 double host_seconds(const ModelConfig& config, const Layout& layout);
 
-/// How the ranks of this host share its cores.
-struct SharedCores {
-  int threads = 1;   // of a rank
-  double share = 1;  // threads of all ranks for each core
-};
 /// Measures the rates of this machine (measure/rates.h), and in about a third of a second what each operation of a step
 /// of this run takes. Every rank plans the same run. Collective.
 OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, const ModelConfig& config,
