@@ -140,6 +140,12 @@ TEST(StepTime, ranks_that_are_more_than_the_cores_wait_for_them) {
   double busy = 0;
   for (size_t rank = 0; rank < 3; ++rank) busy += time.timeline->busy(rank);
   EXPECT_GE(time.seconds(), busy);
+  // On two cores a stage works alone while the pipeline fills and drains, and all three of them meanwhile.
+  rates.share = 1.5;
+  const Prediction prediction = predict(small_model(), pipelined(PipelineSchedule::gpipe, 3));
+  const StepTime shared = step_time(small_model(), prediction, rates);
+  EXPECT_GT(shared.seconds(), 1.01 * std::max(shared.timeline->end(), 1.5 * busy / 3));
+  EXPECT_LT(shared.seconds(), time.seconds());
 }
 
 TEST(StepTime, collectives_take_a_time_for_each_call_and_for_what_they_send) {
@@ -150,6 +156,13 @@ TEST(StepTime, collectives_take_a_time_for_each_call_and_for_what_they_send) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18) << "not measured";
   rates.call = 1, rates.gathered = 10, rates.reduced = 5;
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + (2 + 3) + (1 + 2 + 4));
+  // Nobody waits for what was sent, and messages of a pipeline are in its timeline.
+  Prediction ring = prediction;
+  ring.traffic.counts[Collective::send] = {.bytes = 50, .elements = 0, .calls = 3};
+  ring.traffic.counts[Collective::recv] = {.bytes = 0, .elements = 0, .calls = 3};
+  EXPECT_DOUBLE_EQ(step_time(small_model(), ring, rates).seconds(), 18 + (2 + 3) + (1 + 2 + 4) + (3 + 5));
+  ring.traffic_by_axes = {{"pipeline", ring.traffic}};
+  EXPECT_DOUBLE_EQ(step_time(small_model(), ring, rates).seconds(), 18 + (2 + 3) + (1 + 2 + 4));
   rates.share = 0.5;  // cores are free
   prediction.layout.sharding.overlap = true;
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + 12 - 8) << "beside the backward pass";

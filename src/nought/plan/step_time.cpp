@@ -1,8 +1,10 @@
 #include "nought/plan/step_time.h"
 
 #include <algorithm>
+#include <map>
 
 #include "nought/base/text.h"
+#include "nought/comm/traffic_sums.h"
 #include "nought/plan/formulas.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/step_work.h"
@@ -113,16 +115,27 @@ double waits_for_cores(const Layout& layout, const MachineRates& rates) {
   return layout.stages() > 1 ? 1 : std::max(rates.share, 1.0);  // stages wait for each other meanwhile
 }
 
-/// The seconds of what a rank sends in collectives. Messages of a pipeline are in its timeline.
-double seconds_of_collectives(const Traffic& traffic, const MachineRates& rates) {
+/// What a rank sends in collectives. Messages of a pipeline are in its timeline.
+Traffic beside_pipeline(const Prediction& prediction) {
+  Traffic traffic = prediction.traffic;
+  for (const Mesh::GroupTraffic& group : prediction.traffic_by_axes)
+    if (group.axes == name_of(Axis::pipeline)) {
+      Traffic messages;
+      for (const auto kind : {Collective::send, Collective::recv}) messages.counts[kind] = group.traffic.counts[kind];
+      traffic = traffic - messages;
+    }
+  return traffic;
+}
+
+double seconds_of(const Traffic& traffic, const MachineRates& rates) {
   double seconds = 0;
   for (size_t c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective::Kind>(c);
     const Traffic::Count& count = traffic.counts[c];
-    if (collective == Collective::send) continue;
     const auto bytes = static_cast<double>(count.bytes);
     const bool reduces = collective == Collective::reduce_scatter || collective == Collective::reduce;
-    seconds += static_cast<double>(count.calls) * rates.call;
+    if (collective != Collective::send)
+      seconds += static_cast<double>(count.calls) * rates.call;  // nobody waits for it
     if (collective == Collective::all_reduce)
       seconds += bytes / 2 / rates.reduced + bytes / 2 / rates.gathered;
     else
@@ -134,14 +147,30 @@ double seconds_of_collectives(const Traffic& traffic, const MachineRates& rates)
 void add_collectives(std::vector<StepPart>& parts, const Prediction& prediction, const MachineRates& rates,
                      double passes) {
   if (rates.gathered <= 0 || rates.reduced <= 0) return;
-  const double seconds = seconds_of_collectives(prediction.traffic, rates);
+  const Traffic traffic = beside_pipeline(prediction);
+  const double seconds = seconds_of(traffic, rates);
   if (seconds <= 0) return;
-  const double bytes = static_cast<double>(prediction.traffic.total_bytes());
+  const double bytes = static_cast<double>(traffic.total_bytes());
   StepPart part{.name = "collectives", .amount = bytes, .rate = bytes / seconds};
   const Layout& layout = prediction.layout;
   if (layout.sharding.overlap && rates.share < 1)
     part.hidden = std::min(seconds, backward_share(layout.recompute.mode) * passes);
   parts.push_back(part);
+}
+
+/// When the last pass ends if `share` times the cores would be needed for all ranks to run one at once.
+double end_on_cores(const PipelineTimeline& timeline, double share) {
+  std::map<double, int> changes;  // of the number of ranks that run a pass
+  for (const std::vector<TimedInstruction>& rank : timeline.ranks)
+    for (const TimedInstruction& each : rank)
+      if (is_pass(each.instruction.action)) ++changes[each.begin], --changes[each.end];
+  double end = 0, last = 0;
+  int running = 0;
+  for (const auto& [at, change] : changes) {
+    end += (at - last) * std::max(1.0, share * running / static_cast<double>(timeline.ranks.size()));
+    last = at, running += change;
+  }
+  return end;
 }
 
 /// Where ranks hold different layers: how long this one's passes wait for those of others, and for cores.
@@ -155,11 +184,8 @@ void add_waiting(StepTime& time, const ModelConfig& config, const Prediction& pr
   const double transfer = rates.gathered > 0 ? rates.call + message / rates.gathered : 0;
   time.timeline =
       pipeline_timeline(layout.pipeline, layout.accumulation, modelled_times(config, layout, times), transfer);
-  double busy = 0;
-  const int64_t ranks = layout.pipeline.ranks;
-  for (int64_t rank = 0; rank < ranks; ++rank) busy += time.timeline->busy(static_cast<size_t>(rank));
-  const double whole = std::max(time.timeline->end(), std::max(rates.share, 1.0) * busy / static_cast<double>(ranks));
-  const double waited = whole - time.timeline->busy(static_cast<size_t>(prediction.place));
+  const double waited =
+      end_on_cores(*time.timeline, rates.share) - time.timeline->busy(static_cast<size_t>(prediction.place));
   time.parts.push_back(
       {.name = "waiting for stages", .amount = std::max(waited, 0.0), .of = Amount::seconds, .rate = 1});
 }
