@@ -1,6 +1,11 @@
 // Operations are measured once for each of their shapes, and what is not measured is what its work takes at the rates.
 #include "nought/measure/operation_times.h"
 
+#include <functional>
+#include <map>
+#include <string>
+
+#include "support/watched_context.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -52,6 +57,25 @@ TEST(OperationTimes, are_measured_on_all_ranks_by_shape_unless_they_take_long) {
     EXPECT_LE(times.rates().fastest, 1);
     EXPECT_GE(times.rates().slowest, 1);
   });
+}
+
+/// In a step they do not find in the caches what was just written there, and an update finds nothing of itself.
+TEST(OperationTimes, are_measured_behind_as_many_bytes_as_pass_before_them) {
+  int64_t filled = 0;
+  std::map<std::string, int64_t, std::less<>> behind;  // by operation: the bytes that were written right before it
+  const Context context =
+      test::watched(Context::cpu(), [&](std::string_view operation, std::string_view, auto& values) {
+        if (operation == "Fill") filled = values.bytes();
+        if (operation != "Fill") behind.try_emplace(std::string(operation), filled);
+      });
+  const Context shapes{Memory::create_virtual(), nullptr};
+  const auto states = [&] { return shapes.empty({1 << 20}, DType::f32); };
+  OperationTimes times({.flops = 1e15, .memory = 1e15, .note = {}});
+  times.seconds(product(shapes, 48));
+  times.seconds(Adam{.parameter = states(), .exp_avg = states(), .exp_avg_sq = states(), .gradient = states()});
+  times.measure(*make_self_communicator(), context, 0);
+  EXPECT_GE(behind["MatMul"], 512 << 10);
+  EXPECT_GE(behind["Adam"], 16 << 20);
 }
 
 TEST(OperationTimes, of_a_step_without_measurements_are_the_work_that_is_predicted) {

@@ -19,11 +19,17 @@ constexpr double kLargestMeasured = 64 << 20;          // bytes
 constexpr size_t kFewestRounds = 5, kMostRounds = 12;  // the first of which warms up
 constexpr double kBusy = 0.9;                          // of the processor time that ranks should get
 
-/// The lower one of two: other programs only make it longer.
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+/// The value at that part of the way from the least to the greatest, or the one below it.
+double quantile_of(std::vector<double> values, double part) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+/// What an operation takes, by repeated measurements. Threads of a team wait for each other, so that another program on
+/// one core of several makes each of many operations much longer: a moment without one counts.
+double typical_of(const std::vector<double>& samples, int threads) {
+  return quantile_of(samples, threads == 1 ? 0.5 : 0.25);
 }
 
 /// Bytes of the caches that a core has for itself.
@@ -86,24 +92,25 @@ void OperationTimes::measure(Communicator& ranks, const Context& context, double
     passed = slowest[0];
   }
   rounds.erase(rounds.begin());
-  take_medians(ranks, context);
+  take_typical(ranks, context);
   // By how much this was longer than the share of a core that a rank should get.
   const double busiest = rates_.threads > 1 ? 1 : std::max(1.0, here / of_processor / std::max(rates_.share, 1.0));
-  const double median = std::max(median_of(rounds), 1e-9);
-  std::array<double, 3> spread{-*std::min_element(rounds.begin(), rounds.end()) / median,
-                               *std::max_element(rounds.begin(), rounds.end()) / median, busiest};
+  const double typical = std::max(typical_of(rounds, rates_.threads), 1e-9);
+  std::array<double, 3> spread{-*std::min_element(rounds.begin(), rounds.end()) / typical,
+                               *std::max_element(rounds.begin(), rounds.end()) / typical, busiest};
   all_reduce_values(ranks, context, spread, ReduceOp::max);
   rates_.fastest = std::min(1.0, -spread[0]), rates_.slowest = std::max(1.0, spread[1] * spread[2]);
   rates_.busy = spread[2] * kBusy > 1;
 }
 
-void OperationTimes::take_medians(Communicator& ranks, const Context& context) {
-  std::vector<double> medians;
-  for (const auto& [key, timed] : all_) medians.push_back(timed.samples.empty() ? 0 : median_of(timed.samples));
-  all_reduce_values(ranks, context, medians);
+void OperationTimes::take_typical(Communicator& ranks, const Context& context) {
+  std::vector<double> typical;
+  for (const auto& [key, timed] : all_)
+    typical.push_back(timed.samples.empty() ? 0 : typical_of(timed.samples, rates_.threads));
+  all_reduce_values(ranks, context, typical);
   size_t i = 0;
   for (auto& [key, timed] : all_) {
-    timed.median = medians[i++] / ranks.size();
+    timed.typical = typical[i++] / ranks.size();
     timed.run = nullptr;
   }
 }

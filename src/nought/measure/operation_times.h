@@ -40,7 +40,7 @@ class OperationTimes {
       timed.estimate = by_rates(work), timed.bytes = work.bytes, timed.updates = is_update<Op>(),
       timed.run = runner(op);
     ++timed.runs;
-    return timed.median > 0 ? timed.median : timed.estimate;
+    return timed.typical > 0 ? timed.typical : timed.estimate;
   }
   /// Measures on all ranks at once, for about so many seconds. Every rank has seen the same operations. Collective.
   void measure(Communicator& ranks, const Context& context, double seconds);
@@ -60,7 +60,7 @@ class OperationTimes {
     /// Returns the seconds that it took, behind `others`.
     std::function<double(const Context&, bool one_thread, const Tensor& others)> run = {};
     std::vector<double> samples = {};
-    double median = 0;
+    double typical = 0;
   };
 
   double by_rates(const Work& work) const {
@@ -97,7 +97,7 @@ class OperationTimes {
   static double seconds_of_rank(const std::function<void()>& f, bool one_thread);
   /// Runs each once, an update behind `of_step` and others behind `of_caches`. Returns what a step takes by that.
   double run_all(const Context& context, const Tensor& of_step, const Tensor& of_caches);
-  void take_medians(Communicator& ranks, const Context& context);
+  void take_typical(Communicator& ranks, const Context& context);
 
   MachineRates rates_;
   std::map<std::string, Timed> all_;
