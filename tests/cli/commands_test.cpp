@@ -75,6 +75,7 @@ TEST(Commands, help_shows_all_commands_or_one) {
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("unknown command trian (did you mean \"train\"?)"));
   EXPECT_THAT(run_nought("help bench stpe").err, HasSubstr("unknown command stpe (did you mean \"step\"?)"));
+  expect_usage_error("bench stpe --help", "unknown command bench stpe (did you mean \"step\"?)");
   expect_usage_error("trian --help", "unknown command trian (did you mean \"train\"?)");
 }
 
@@ -84,6 +85,10 @@ TEST(Commands, a_word_may_be_called_like_a_command) {
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_THAT(ended.out, HasSubstr(word));
   }
+}
+
+TEST(Commands, a_number_that_is_none_is_named) {
+  expect_usage_error("train run.json --ranks two", "--ranks: expected a number, found \"two\"");
 }
 
 TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info out now", "unexpected argument now"); }

@@ -164,8 +164,15 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   // A misspelt option is the cause of whatever else is missing, so it is named first.
   const auto option = std::find_if(extras.begin(), extras.end(), looks_like_option);
   if (option != extras.end()) return unknown_option(*option, command) + help;
+  if (!extras.empty() && !command.get_subcommands([](const CLI::App*) { return true; }).empty())
+    return fmt::format("unknown command {} {}{}{}", command.get_name(), extras.front(),
+                       did_you_mean(extras.front(), command_names(command)), help);
   if (!extras.empty()) return fmt::format("unexpected argument {}{}", extras.front(), help);
   std::string message = error.what();
+  constexpr std::string_view kNoNumber = "Could not convert: ";  // numbers alone are
+  if (const size_t value = message.find(" = "); message.starts_with(kNoNumber) && value != message.npos)
+    return fmt::format("{}: expected a number, found \"{}\"{}",
+                       message.substr(kNoNumber.size(), value - kNoNumber.size()), message.substr(value + 3), help);
   std::replace(message.begin(), message.end(), '\n', ' ');
   return message + help;
 }
