@@ -118,6 +118,14 @@ fs::path save(const fs::path& folder, int64_t step) {
       .save(folder);
 }
 
+TEST(ModelSource, a_folder_that_has_models_in_it_names_one_of_them) {
+  TempFolder folder;
+  folder.write("out/a/notes.txt", "x");
+  save(folder / "out/run", 1), save(folder / "out/run2", 1);
+  EXPECT_THAT(message_of<Error>([&] { ModelSource{folder / "out"}; }),
+              HasSubstr("without config.json and checkpoints (did you mean " + (folder / "out/run").string() + "?)"));
+}
+
 TEST(ModelSource, a_folder_of_weights_a_checkpoint_and_the_output_of_a_run_are_models) {
   TempFolder folder;
   const fs::path golden = golden_folder("open/llama");

@@ -1,5 +1,8 @@
 #include "nought/weights/model_source.h"
 
+#include <algorithm>
+
+#include "nought/base/open_file.h"
 #include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"
 #include "nought/io/hub_cache.h"
@@ -76,6 +79,18 @@ FoundModel newest_of(const fs::path& path, const fs::path& checkpoint) {
   return {path, weights + best};
 }
 
+/// " (did you mean FOLDER/run?)": a model in a folder that is none; "" if there is none.
+std::string model_within(const fs::path& path) {
+  std::error_code ignored;
+  std::vector<fs::path> models;
+  for (const fs::directory_entry& each : entries_of(path, ignored))
+    if (each.is_directory(ignored) &&
+        (is_checkpoint(each.path()) || holds_weights(each.path()) || !list_checkpoints(each.path()).empty()))
+      models.push_back(each.path());
+  return models.empty() ? ""
+                        : fmt::format(" (did you mean {}?)", std::min_element(models.begin(), models.end())->string());
+}
+
 }  // namespace
 
 FoundModel find_model(const fs::path& given) {
@@ -98,7 +113,8 @@ FoundModel find_model(const fs::path& given) {
   if (holds_weights(path)) return checkpoints.empty() ? FoundModel{path} : newest_of(path, checkpoints.back());
   if (!checkpoints.empty())
     return of_checkpoint(checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
-  if (!fs::is_regular_file(path / "config.json", ignored)) refuse("a folder without config.json and checkpoints");
+  if (!fs::is_regular_file(path / "config.json", ignored))
+    refuse("a folder without config.json and checkpoints" + model_within(path));
   return {path};
 }
 
