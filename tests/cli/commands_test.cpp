@@ -87,6 +87,11 @@ TEST(Commands, a_word_may_be_called_like_a_command) {
   }
 }
 
+TEST(Commands, a_word_that_no_key_has_leads_to_the_nearest) {
+  EXPECT_THAT(run_nought("config wamup_steps").err,
+              HasSubstr("no key contains \"wamup_steps\" (did you mean \"warmup_steps\"?)"));
+}
+
 TEST(Commands, a_number_that_is_none_is_named) {
   expect_usage_error("train run.json --ranks two", "--ranks: expected a number, found \"two\"");
 }

@@ -1,15 +1,29 @@
 // nought config: every key of RUN.json and ds_config.json, searched or as the page docs/config.md.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "nought/base/error.h"
 #include "nought/base/lines.h"
+#include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
 #include "nought/config/config_reference.h"
 
 namespace nought {
+
+namespace {
+
+/// The nearest name of a key, as a hint.
+std::string near_key(const std::string& word) {
+  std::vector<std::string> names;
+  for (const ConfigEntry& entry : config_reference()) names.push_back(entry.path.substr(entry.path.rfind('.') + 1));
+  return did_you_mean(word, names);
+}
+
+}  // namespace
 
 void add_config(CLI::App& app, Invocation& invocation) {
   struct Options {
@@ -25,7 +39,8 @@ void add_config(CLI::App& app, Invocation& invocation) {
     invocation.action = [options] {
       require<ConfigError>(options->filter.empty() || !options->markdown, "--markdown prints the whole page: no WORD");
       const std::string text = options->markdown ? config_markdown() : config_text(options->filter);
-      require<ConfigError>(!text.empty(), "no key contains \"{}\": see `nought config`", options->filter);
+      if (text.empty())
+        fail<ConfigError>("no key contains \"{}\"{}: see `nought config`", options->filter, near_key(options->filter));
       fmt::print("{}", options->markdown ? text : wrap(text, stdout_columns(), 4));
       return 0;
     };
