@@ -1,5 +1,8 @@
 #include "nought/train/observer.h"
 
+#include <cstring>
+#include <type_traits>
+
 namespace nought {
 
 RankMemory peaks_of(const Memory& of) {
@@ -16,6 +19,20 @@ RankMemory peaks_of(const Memory& of) {
   memory.host_peak = ledger.peak_total(Pool::host);
   memory.file_peak = ledger.peak_total(Pool::file);
   memory.fragmentation = of.fragmentation();
+  return memory;
+}
+
+std::vector<RankMemory> gather_peaks(Communicator& ranks, const Context& context) {
+  // Ranks are processes of one program: the struct travels as it is.
+  static_assert(std::is_trivially_copyable_v<RankMemory> && sizeof(RankMemory) % sizeof(int64_t) == 0);
+  constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
+  const RankMemory mine = peaks_of(*context.memory);
+  const Tensor sent = context.empty({kWidth}, DType::i64, Category::workspace);
+  upload_bytes(std::as_bytes(std::span(&mine, 1)), sent, *context.stream);
+  const Tensor all = context.empty({ranks.size() * kWidth}, DType::i64, Category::workspace);
+  ranks.gather(sent, all, 0).wait();
+  std::vector<RankMemory> memory(ranks.rank() == 0 ? static_cast<size_t>(ranks.size()) : 0);
+  if (!memory.empty()) std::memcpy(memory.data(), context.on_host(all).raw(), memory.size() * sizeof(RankMemory));
   return memory;
 }
 

@@ -86,6 +86,8 @@ struct RankMemory {
 };
 /// The peaks of a Memory so far.
 RankMemory peaks_of(const Memory& memory);
+/// Those of all ranks, by rank, on the first one; nothing on the others. Collective.
+std::vector<RankMemory> gather_peaks(Communicator& ranks, const Context& context);
 
 class TrainObserver {
  public:

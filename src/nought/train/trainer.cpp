@@ -1,16 +1,17 @@
 #include "nought/train/trainer.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstring>
-#include <iterator>
-#include <type_traits>
+#include <utility>
 
 #include "nought/base/json.h"
+#include "nought/checkpoint/export_record.h"
 #include "nought/checkpoint/resume.h"
 #include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
-#include "nought/diagnose/trace.h"
+#include "nought/diagnose/replicas.h"
 #include "nought/engine/pipeline_cut.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
@@ -52,6 +53,8 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
           {"data", fmt::format("{:016x}", data.fingerprint())}};
 }
 
+constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
+
 }  // namespace
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
@@ -71,7 +74,9 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                           plan.layout.context_method)),
       model_(context, mesh_, apply(plan.layout.freezing, decoder_), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
-              plan.on_nonfinite) {
+              plan.on_nonfinite),
+      steps_(plan_, world_, workers_.get(), sampler_, model_, engine_),
+      recorder_(plan_, world_, model_, decoder_) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
@@ -82,10 +87,10 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
   for (const std::string& note : {model_.optimizer().note(), model_.residency().note()})
     if (!note.empty()) notes_.push_back(note);
-  set_up_checks();
-  if (workers_) local_.emplace(model_, *workers_, *plan_.layout.local_steps);
+  if (plan_.spiky_loss_factor > 0) engine_.repeat_spikes(plan_.spiky_loss_factor);
+  if (StragglerLog* log = recorder_.stragglers())
+    engine_.set_shared([this, log] { return log->take(steps_.made() + 1); });
   load();
-  begin_apart();
 }
 
 void Trainer::load() {
@@ -106,7 +111,7 @@ void Trainer::load() {
       notes_.push_back(incomplete);
     const std::string changed = describe_changed_files(then.value("files", Json()), files_);
     if (!changed.empty()) notes_.push_back(changed);
-    resume(checkpoint);
+    for (std::string& note : steps_.resume(checkpoint)) notes_.push_back(std::move(note));
     take_up(checkpoint.info());
     return;
   }
@@ -117,6 +122,7 @@ void Trainer::load() {
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);
+    steps_.begin();
     return;
   }
   const ModelSource source(FoundModel{plan_.model_dir});
@@ -127,6 +133,7 @@ void Trainer::load() {
         fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
+  steps_.begin();
 }
 
 void Trainer::take_up(const CheckpointInfo& info) {
@@ -195,85 +202,16 @@ void Trainer::measure_machine() {
   memory.ledger().reset_peaks();
 }
 
-StepReport Trainer::timed_step(double flops_per_token) {
-  Timeline* timeline = world_.timeline();
-  if (timeline == nullptr) return step(flops_per_token);
-  const int64_t number = steps_made() + 1;
-  const bool traced = number == traced_step_, profiled = plan_.profile && number == plan_.profile->step;
-  if (traced || profiled) {
-    model_.settle();
-    world_.barrier().wait();  // the moment that all ranks' times are from
-    timeline->take();
-  }
-  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger || stragglers_;
-  recorded ? timeline->start() : timeline->stop();
-  const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
-  const StateTimes before = model_.times();
+StepReport Trainer::recorded_step(double flops_per_token) {
+  recorder_.begin(steps_.made() + 1, traced_step_);
   StepReport report = step(flops_per_token);
-  const StateTimes offload = model_.times() - before;
-  std::vector<TraceEvent> events = timeline->take();
-  if (profiled) report.profile = profile_of(events, report, flops_per_token);
-  if (plan_.wall_clock_breakdown) {
-    report.breakdown = breakdown_of(events);
-    report.breakdown->offload = offload.on_way, report.breakdown->offload_exposed = offload.waited;
-  }
-  if (stragglers_) stragglers_->add(breakdown_of(events));
-  if (plan_.comms_logger) {
-    std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
-    add_collectives(collectives, collectives_);
-    if (plan_.comms_logger_verbose) report.collectives = std::move(collectives);
-  }
-  if (traced) {
-    model_.settle();
-    std::vector<TraceEvent> last = timeline->take();
-    std::move(last.begin(), last.end(), std::back_inserter(events));
-    write_trace(world_, context_, events, origin, plan_.trace_file);
-    forget_events();
-  }
+  recorder_.end(report, flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size());
   return report;
-}
-
-StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepReport& report,
-                                double flops_per_token) const {
-  StepProfile profile{.options = *plan_.profile,
-                      .step = report.step,
-                      .seconds = report.seconds,
-                      .dtype = std::string(name_of(plan_.layout.sharding.dtype)),
-                      .world_size = world_.size(),
-                      .zero_stage = plan_.layout.zero_stage,
-                      .micro_batch = plan_.layout.micro_batch,
-                      .accumulation = plan_.layout.accumulation,
-                      .seq_length = plan_.data.seq_length};
-  profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size();
-  const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
-  profile.peak_flops = std::max(peak_->flops() / world_.size(), estimate / report.seconds);
-  add_events(events, profile);
-  profile.model.name = decoder_.config().family;
-  profile.model.parameters = decoder_.parameter_count();
-  const Residency& residency = model_.residency();
-  for (size_t i = 0; i < decoder_.units().size(); ++i) {
-    const Unit& of = *decoder_.units()[i];
-    if (!residency.sharded()) {
-      profile.rank_parameters += of.numel();
-    } else {
-      for (size_t segment = 0; segment < of.segments().size(); ++segment)
-        if (of.segments()[segment].content != SegmentContent::scales)
-          profile.rank_parameters += residency.partition({i, segment}).shard();
-    }
-    for (ModuleProfile& unit : profile.model.inside)
-      if (unit.name == (of.tile_of() == nullptr ? of : *of.tile_of()).name()) unit.parameters += of.numel();
-  }
-  return profile;
-}
-
-/// What went on between steps is no part of the next one.
-void Trainer::forget_events() {
-  if (Timeline* timeline = world_.timeline()) timeline->take();
 }
 
 StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
-  const int64_t bytes_before = bytes_sent(), made = steps_made();
+  const int64_t bytes_before = steps_.bytes_sent(), made = steps_.made();
   if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
   note_phase(world_, "data");
   std::vector<Batch> batches;
@@ -283,19 +221,20 @@ StepReport Trainer::step(double flops_per_token) {
       batches.push_back(sampler_.batch(made, i, *context_.memory));
   }
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
-  const double waited = servers_ ? servers_->waited() : 0;
-  const StepResult result = make_step(batches, made, report.lr);
-  if (servers_) report.staleness = {servers_->last_staleness(), servers_->histogram(), servers_->waited() - waited};
+  const std::optional<StalenessReport> before = steps_.staleness();
+  const StepResult result = steps_.make(batches, report.lr);
+  report.staleness = steps_.staleness();
+  if (before) report.staleness->waited -= before->waited;
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
   report.skipped = result.skipped;
-  report.skipped_so_far = local_ ? skipped_by_workers_ : engine_.skipped();
+  report.skipped_so_far = steps_.skipped();
   report.nonfinite = result.nonfinite;
   report.stop = result.stop;
   report.spike = result.spike;
-  if (!result.shared.empty()) report.ranks = stragglers_->compare(report.step, result.shared);
+  if (!result.shared.empty()) report.ranks = recorder_.stragglers()->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
-  report.bytes_sent = bytes_sent() - bytes_before;
+  report.bytes_sent = steps_.bytes_sent() - bytes_before;
   report.experts = decoder_.router_loads();
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -306,7 +245,7 @@ StepReport Trainer::step(double flops_per_token) {
 }
 
 Json Trainer::about() {
-  const int64_t steps = steps_made();
+  const int64_t steps = steps_.made();
   Json about{{"family", decoder_.config().family},
              {"max_steps", plan_.max_steps},
              {"tokens", steps * sampler_.targets_per_step()},
@@ -328,30 +267,30 @@ TokenizerExport Trainer::exported_tokenizer() const {
 void Trainer::save() {
   if (plan_.weight_hash_interval > 0) check_replicas();
   note_phase(world_, "saving");
-  land_updates();
-  CheckpointInfo info{.step = steps_made(),
+  steps_.drain();
+  CheckpointInfo info{.step = steps_.made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.layout.zero_stage,
                       .run = fingerprint_of(plan_, sampler_.dataset()),
                       .skipped = engine_.skipped(),
                       .loss_scale = engine_.scaler().state(),
                       .model_state = decoder_.state(),
-                      .validated = validated_ == steps_made(),
+                      .validated = validated_ == steps_.made(),
                       .pending = model_.optimizer().pending(),
                       .best = best_,
                       .written_by = plan_.program,
                       .about = about()};
   info.run["files"] = files_;
-  if (local_) info.local = worker_info();
+  info.local = steps_.worker_info();
   last_saved_ = save_checkpoint(
       model_, info, plan_.output_dir,
       [&](const fs::path& folder) {
         export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
       },
-      CheckpointedWorkers{&world_, local_ ? &*local_ : nullptr});
+      steps_.checkpointed());
   saved_ = info.step;
   remove_old();
-  forget_events();
+  recorder_.forget();
   tell([&](TrainObserver& observer) { observer.on_checkpoint(last_saved_); });
 }
 
@@ -360,18 +299,128 @@ void Trainer::remove_old() {
   if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
 }
 
-std::vector<RankMemory> Trainer::gather_memory() {
-  // Ranks are processes of one program: the struct travels as it is.
-  static_assert(std::is_trivially_copyable_v<RankMemory> && sizeof(RankMemory) % sizeof(int64_t) == 0);
-  constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
-  const RankMemory mine = peaks_of(*context_.memory);
-  const Tensor sent = context_.empty({kWidth}, DType::i64, Category::workspace);
-  upload_bytes(std::as_bytes(std::span(&mine, 1)), sent, *context_.stream);
-  const Tensor all = context_.empty({world_.size() * kWidth}, DType::i64, Category::workspace);
-  world_.gather(sent, all, 0).wait();
-  std::vector<RankMemory> memory(world_.rank() == 0 ? static_cast<size_t>(world_.size()) : 0);
-  if (!memory.empty()) std::memcpy(memory.data(), context_.on_host(all).raw(), memory.size() * sizeof(RankMemory));
-  return memory;
+// --- from step to step ---
+
+void Trainer::stop_on(std::function<int()> signal) {
+  stop_signal_ = std::move(signal);
+  engine_.set_wants_stop([this] { return stop_signal_() != 0; });
+}
+
+void Trainer::check_replicas() {
+  if (std::exchange(compared_, steps_.made()) == steps_.made()) return;
+  require_same_replicas(model_, compared_, last_saved_);
+  recorder_.forget();
+}
+
+int Trainer::run() {
+  const int signal = make_steps();
+  if (signal == 0) finish();
+  return signal;
+}
+
+int Trainer::make_steps() {
+  measure_machine();
+  const RunSummary start = summary(steps_.made());
+  tell([&](TrainObserver& observer) { observer.on_start(start); });
+  if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
+
+  apply_last_update();
+  if (validation_put_off_ && calendar().validates_after(start.first_step)) validate();
+  bool stop = false;
+  while (!stop && steps_.made() < plan_.max_steps) {
+    const StepReport report = recorded_step(start.flops_per_token);
+    apply_last_update();
+    tell([&](TrainObserver& observer) { observer.on_step(report); });
+    if (calendar().compares_replicas_after(report.step)) check_replicas();
+    stop = report.stop || do_what_is_due(report.step);
+  }
+  if (!stop) {
+    if (plan_.best && validated_ != steps_.made()) validate();
+    if (saved_ != steps_.made())
+      save();
+    else
+      remove_old();  // a run that was killed behind its last save had not come to that
+    stop = agreed_signal() != 0;
+  }
+  return stop ? interrupt() : 0;
+}
+
+void Trainer::finish() {
+  steps_.finish();
+  if (validated_ != steps_.made()) validate();
+  export_weights();
+  const std::vector<CollectiveTotal>& collectives = recorder_.collectives();
+  if (!collectives.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives); });
+  const std::vector<RankMemory> peaks = gather_peaks(world_, context_);
+  tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
+}
+
+void Trainer::apply_last_update() {
+  if (steps_.made() >= plan_.max_steps) steps_.apply_last_update();
+}
+
+bool Trainer::do_what_is_due(int64_t step) {
+  const RunCalendar due = calendar();
+  if (!due.samples_after(step) && !due.validates_after(step) && !due.saves_after(step)) return false;
+  if (due.validates_after(step)) validate();
+  if (due.samples_after(step)) sample();
+  if (due.saves_after(step)) save();
+  return agreed_signal() != 0;
+}
+
+void Trainer::validate() {
+  validated_ = steps_.made();
+  if (!data_.validation) return;
+  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
+  recorder_.forget();
+  // What is compared are checkpoints: those that are due, and the last.
+  if (plan_.best && (calendar().saves_after(validated_) || validated_ == plan_.max_steps))
+    best_ = best_with(best_, validated_, result, *plan_.best);
+  tell([&](TrainObserver& observer) { observer.on_validation(validated_, result); });
+}
+
+void Trainer::sample() {
+  note_phase(world_, "sampling");
+  const std::string text = continue_prompt(model_, decoder_, *tokenizer_, *plan_.sample);
+  recorder_.forget();
+  tell([&](TrainObserver& observer) { observer.on_sample(steps_.made(), plan_.sample->prompt, text); });
+}
+
+void Trainer::export_weights() {
+  note_phase(world_, "export");
+  ExportRecord record{.step = steps_.made(), .written_by = plan_.program};
+  if (best_ && best_->step != record.step) {
+    const fs::path path = found_by_first(world_, context_, [&] {
+      fs::path found = checkpoint_path(plan_.output_dir, best_->step);
+      require<IoError>(is_checkpoint(found),
+                       "{} was the best checkpoint and is gone: `nought convert` writes the weights of another one",
+                       found.string());
+      return found.string();
+    });
+    const Checkpoint checkpoint(path, decoder_);
+    steps_.end_serving();
+    model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
+    record.best = best_;
+  }
+  if (best_)
+    tell([&](TrainObserver& observer) { observer.on_best(*best_, checkpoint_path(plan_.output_dir, best_->step)); });
+  if (!workers_ || workers_->index() == 0)
+    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
+  if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
+}
+
+int Trainer::agreed_signal() {
+  if (!stop_signal_) return 0;
+  std::array<double, 1> signal{static_cast<double>(stop_signal_())};
+  all_reduce_values(deciders(), context_, signal, ReduceOp::max);
+  recorder_.forget();
+  return static_cast<int>(signal[0]);
+}
+
+int Trainer::interrupt() {
+  if (saved_ != steps_.made()) save();
+  tell([&](TrainObserver& observer) { observer.on_interrupt(steps_.made(), last_saved_); });
+  return agreed_signal();
 }
 
 }  // namespace nought

@@ -11,15 +11,15 @@
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
-#include "nought/diagnose/breakdown.h"
 #include "nought/engine/engine.h"
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
 #include "nought/train/observer.h"
+#include "nought/train/run_calendar.h"
 #include "nought/train/run_data.h"
-#include "nought/zero/local_steps.h"
-#include "nought/zero/rotating_servers.h"
+#include "nought/train/run_steps.h"
+#include "nought/train/step_recorder.h"
 
 namespace nought {
 
@@ -57,60 +57,29 @@ class Trainer {
   void finish();
 
   /// Steps made so far, those whose update was skipped included.
-  int64_t steps_made() { return servers_ ? servers_->steps() : model_.optimizer().updates() + engine_.skipped(); }
+  int64_t steps_made() const { return steps_.made(); }
 
  private:
   void load();
-  /// Loads a checkpoint of this run or of another one.
-  void resume(Checkpoint& checkpoint);
-  /// Of workers: loads what this one goes on from. False where the checkpoint is of no workers, and neither is this
-  /// run.
-  bool resume_worker(Checkpoint& checkpoint);
-  /// What each rank has for itself; a note says what is dropped. ConfigError if the optimizer cannot do without.
-  void take_up_rank_states(const Checkpoint& checkpoint);
-  /// What each worker has beside its states, for a checkpoint. Collective.
-  LocalStepsInfo worker_info();
-  /// After a step of this worker: it meets others if that is due, and all tell each other how the step went. weight:
-  /// of its targets.
-  void finish_local_step(StepResult& result, int64_t step, double weight);
-  /// Targets of a step that its loss is the mean over: all, or those of this worker.
-  double weight_of_step(int64_t step) const;
   /// The ranks of all workers, or of the mesh.
   Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
-  int64_t bytes_sent() const;
-  /// One step: of all ranks, of workers, or of one whose updates come later. It is number `made` + 1.
-  StepResult make_step(std::span<const Batch> batches, int64_t made, double lr);
-  StepResult push_step(std::span<const Batch> batches, int64_t made, double lr);
-  /// Begins what workers or servers keep beside the model, which has been loaded.
-  void begin_apart();
-  /// Waits for updates that are on their way.
-  void land_updates();
   /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
   void take_up(const CheckpointInfo& info);
   /// Measures the peak that MFU refers to. Collective.
   void measure_machine();
   RunSummary summary(int64_t first_step) const;
   /// Makes a step. If the plan asks for it, records trace events and adds what they tell to the report.
-  StepReport timed_step(double flops_per_token);
-  StepProfile profile_of(std::span<const TraceEvent> events, const StepReport& report, double flops_per_token) const;
+  StepReport recorded_step(double flops_per_token);
   StepReport step(double flops_per_token);
-  /// What the plan wants to be checked while the run trains. Collective.
-  void set_up_checks();
   /// Compares the replicas, unless that was done after this step.
   void check_replicas();
-  void forget_events();
   /// What exports and checkpoints say of the model and its tokenizer.
   ModelConfig exported_config() const;
   TokenizerExport exported_tokenizer() const;
   void save();
   void remove_old();  // checkpoints beyond save_total_limit
   Json about();
-  bool saves_after(int64_t step) const {
-    return plan_.save_epochs ? ends_epoch(step) : plan_.save_steps > 0 && step % plan_.save_steps == 0;
-  }
-  /// Whether a sample of the next epoch comes after this step, and none before it.
-  bool ends_epoch(int64_t step) const;
-  bool validates_after(int64_t step) const;
+  RunCalendar calendar() const { return {plan_, sampler_.dataset().num_samples()}; }
   void validate();
   void sample();
   /// Validates, samples and saves, as it is due after a step. True if a rank was asked to stop meanwhile.
@@ -122,7 +91,6 @@ class Trainer {
   int agreed_signal();
   /// Saves and tells. Returns the signal.
   int interrupt();
-  std::vector<RankMemory> gather_memory();
   template <class F>
   void tell(F&& f) {
     if (world_.rank() == 0)
@@ -142,11 +110,10 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  std::optional<LocalSteps> local_;
-  int64_t skipped_by_workers_ = 0;
-  std::unique_ptr<RotatingServers> servers_;  // null unless updates come later
-  std::optional<MatrixPeak> peak_;            // set by measure_machine()
-  Json files_;                                // what the run reads, on rank 0 (run_files.h)
+  RunSteps steps_;
+  StepRecorder recorder_;
+  std::optional<MatrixPeak> peak_;  // set by measure_machine()
+  Json files_;                      // what the run reads, on rank 0 (run_files.h)
   std::string start_;
   std::function<int()> stop_signal_;
   std::optional<BestModel> best_;
@@ -155,8 +122,6 @@ class Trainer {
   std::filesystem::path last_saved_;
   int64_t traced_step_ = 0;  // the step that is traced; 0: none
   int64_t compared_ = -1;    // replicas were compared after so many steps last; -1: not yet
-  std::optional<StragglerLog> stragglers_;
-  std::vector<CollectiveTotal> collectives_;
   std::vector<std::string> notes_;
 };
 
