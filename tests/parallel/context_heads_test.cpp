@@ -4,16 +4,18 @@
 #include <cmath>
 
 #include "support/context_checks.h"
+#include "support/context_traffic.h"
 #include "support/guarded_context.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
-#include "nought/parallel/context_traffic.h"
 
 namespace nought::context_heads_test {
 namespace {
 
 using test::ContextCase;
+using test::heads_gradients_traffic;
+using test::heads_traffic;
 
 constexpr ContextMethod kHeads = ContextMethod::heads;
 

@@ -1,5 +1,5 @@
 // What ranks that share sequences send for attention: the formulas, and the counters of real calls.
-#include "nought/parallel/context_traffic.h"
+#include "support/context_traffic.h"
 
 #include "support/context_checks.h"
 #include <gtest/gtest.h>
@@ -10,6 +10,9 @@ namespace nought::context_traffic_test {
 namespace {
 
 using test::ContextCase;
+using test::ContextTraffic;
+using test::key_gradients_traffic;
+using test::keys_traffic;
 
 ContextTokens over(int ranks, int rank, int64_t rows, int64_t length, ContextMethod method) {
   ContextTokens tokens{.rows = rows, .length = length};

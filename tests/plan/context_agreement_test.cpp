@@ -3,19 +3,24 @@
 #include <thread>
 
 #include "support/agreement.h"
+#include "support/context_traffic.h"
 #include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/kernels/watch.h"
 #include "nought/parallel/context_heads.h"
-#include "nought/parallel/context_traffic.h"
 
 namespace nought::context_agreement_test {
 namespace {
 
 NOUGHT_FILE_SIZE(medium);
 
+using test::ContextTraffic;
 using test::expect_agreement;
+using test::heads_gradients_traffic;
+using test::heads_traffic;
+using test::key_gradients_traffic;
+using test::keys_traffic;
 using test::measure;
 using test::Measurement;
 using test::model_of;

@@ -1,9 +1,15 @@
 #include "nought/plan/formulas.h"
 
+#include "support/formulas.h"
 #include <gtest/gtest.h>
 
 namespace nought::formulas_test {
 namespace {
+
+using test::AxisTraffic;
+using test::model_state_bytes;
+using test::shared_layers_traffic;
+using test::spread_experts_traffic;
 
 constexpr double kGB = 1e9;
 

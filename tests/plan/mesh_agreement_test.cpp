@@ -1,21 +1,26 @@
 // What is predicted for ranks that share matrices, slice tokens and hold different experts is what happens, and what
 // they send is the formula of the literature.
 #include "support/agreement.h"
+#include "support/formulas.h"
 #include "support/schedules.h"
 #include "support/size.h"
 #include <gtest/gtest.h>
-
-#include "nought/plan/formulas.h"
 
 namespace nought::mesh_agreement_test {
 namespace {
 
 NOUGHT_FILE_SIZE(medium);
 
+using test::AxisTraffic;
+using test::between_replicas_traffic;
 using test::expect_agreement;
+using test::inside_replica_traffic;
 using test::measure;
 using test::Measurement;
 using test::model_of;
+using test::ShardedReplicas;
+using test::shared_layers_traffic;
+using test::spread_experts_traffic;
 
 /// The ledger and the counters of a run say what was predicted of it, and nothing is allocated late.
 void expect_plan_to_hold(const ModelConfig& config, const Layout& layout) {
