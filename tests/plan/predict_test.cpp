@@ -1,6 +1,7 @@
 // Predictions of models that no machine here could hold, and the tables of the literature.
 #include "nought/plan/predict.h"
 
+#include "support/plan_report.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -45,7 +46,7 @@ int64_t in(const std::array<int64_t, kNumCategories>& bytes, Category category) 
 
 TEST(Predict, model_states_of_7_5b_on_64_ranks_are_those_of_the_zero_paper) {
   const double paper[] = {120, 31.4, 16.6, 1.9};
-  for (const Prediction& each : predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
+  for (const Prediction& each : test::predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
     const int stage = each.layout.zero_stage;
     const double scale = 7.5e9 / static_cast<double>(each.parameters);
     EXPECT_NEAR(scale, 1, 0.02);
@@ -56,7 +57,7 @@ TEST(Predict, model_states_of_7_5b_on_64_ranks_are_those_of_the_zero_paper) {
 }
 
 TEST(Predict, traffic_is_2_psi_and_at_stage_3_what_its_gathers_add) {
-  for (const Prediction& each : predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
+  for (const Prediction& each : test::predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
     const double psi = static_cast<double>(each.parameters), part = 63.0 / 64;
     const double sent = static_cast<double>(each.traffic.total_elements());
     const double factor = each.layout.zero_stage == 3 ? 3 : 2;

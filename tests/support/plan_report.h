@@ -1,9 +1,16 @@
-// A report of a small GPT-2 on 8 ranks, for tests of what shows it.
+// Predictions of all stages, and a report of a small GPT-2 on 8 ranks, for tests of what shows it.
 #pragma once
 
 #include "nought/plan/table.h"
 
 namespace nought::test {
+
+/// The run at each ZeRO stage, 0 to 3.
+inline std::vector<Prediction> predict_stages(const ModelConfig& config, const nought::Layout& layout) {
+  std::vector<Prediction> predictions;
+  for (int stage = 0; stage <= 3; ++stage) predictions.push_back(predict(config, layout.at_zero_stage(stage)));
+  return predictions;
+}
 
 inline PlanReport small_report() {
   const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},

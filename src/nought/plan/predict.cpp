@@ -239,10 +239,4 @@ std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layou
   return predictions;
 }
 
-std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout) {
-  std::vector<Prediction> predictions;
-  for (int stage = 0; stage <= 3; ++stage) predictions.push_back(predict(config, layout.at_zero_stage(stage)));
-  return predictions;
-}
-
 }  // namespace nought

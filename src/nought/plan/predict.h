@@ -69,8 +69,6 @@ const Prediction& most_demanding(const std::vector<Prediction>& places);
 /// The peaks of these places' ranks, as memory_table() takes them: of each place; or of each rank, where they_differ().
 std::vector<RankMemory> memory_of_ranks(const ModelConfig& config, const std::vector<Prediction>& places);
 
-/// The run at each ZeRO stage, 0 to 3.
-std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout);
 /// The run with no, selective and full recompute.
 std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout);
 
