@@ -36,8 +36,6 @@ Collective call_of(Collective::Kind kind, int rank, int root = 1) {
       return {.kind = kind, .in = tensor(n), .out = is_root ? tensor(kRanks * n) : Tensor(), .root = root};
     case Collective::all_gather:
       return {.kind = kind, .in = tensor(n), .out = tensor(kRanks * n)};
-    case Collective::scatter:
-      return {.kind = kind, .in = is_root ? tensor(kRanks * n) : Tensor(), .out = tensor(n), .root = root};
     case Collective::all_to_all:
       return {.kind = kind, .in = tensor(kRanks * n), .out = tensor(kRanks * n)};
     default: {  // each rank sends as many rows to a rank as that one's number says
@@ -50,8 +48,8 @@ Collective call_of(Collective::Kind kind, int rank, int root = 1) {
   }
 }
 
-constexpr Collective::Kind kMoves[] = {Collective::broadcast, Collective::gather,     Collective::all_gather,
-                                       Collective::scatter,   Collective::all_to_all, Collective::all_to_all_v};
+constexpr Collective::Kind kMoves[] = {Collective::broadcast, Collective::gather, Collective::all_gather,
+                                       Collective::all_to_all, Collective::all_to_all_v};
 
 TEST(Collective, what_goes_to_a_rank_is_what_it_takes_from_there) {
   for (const Collective::Kind kind : kMoves)
@@ -92,11 +90,8 @@ TEST(Collective, visit_lists_the_tensors_that_a_rank_uses) {
   EXPECT_THAT(roles(Collective::broadcast, 1), ElementsAre(Role::in));
   EXPECT_THAT(roles(Collective::broadcast, 0), ElementsAre(Role::out));
   EXPECT_THAT(roles(Collective::all_reduce, 0), ElementsAre(Role::in_out));
-  EXPECT_THAT(roles(Collective::reduce, 1), ElementsAre(Role::in, Role::out));
-  EXPECT_THAT(roles(Collective::reduce, 0), ElementsAre(Role::in));
   EXPECT_THAT(roles(Collective::gather, 0), ElementsAre(Role::in));
-  EXPECT_THAT(roles(Collective::scatter, 0), ElementsAre(Role::out));
-  EXPECT_THAT(roles(Collective::scatter, 1), ElementsAre(Role::in, Role::out));
+  EXPECT_THAT(roles(Collective::gather, 1), ElementsAre(Role::in, Role::out));
   EXPECT_THAT(roles(Collective::send, 0), ElementsAre(Role::in));
   EXPECT_THAT(roles(Collective::recv, 0), ElementsAre(Role::out));
   EXPECT_THAT(roles(Collective::send_recv, 0), ElementsAre(Role::in, Role::out));

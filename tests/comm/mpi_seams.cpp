@@ -62,7 +62,7 @@ void check_slow_reader(Communicator& group, const Context& context, SlowSums& ke
   expect_same("broadcast behind it", whole, values_of<float>(0, kLong));
 }
 
-/// A message that nobody has received yet is none of a collective's, whatever its tag and length.
+/// A message that nobody has received yet, and that MPI keeps meanwhile, is none of a collective's, whatever its tag.
 void check_waiting_messages(Communicator& group, const Context& context) {
   constexpr int64_t kLength = 600;
   const int rank = group.rank(), size = group.size(), next = (rank + 1) % size, previous = (rank + size - 1) % size;

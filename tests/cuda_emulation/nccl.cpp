@@ -71,7 +71,7 @@ std::string wrong_buffers(const Op& op, size_t rank, size_t ranks) {
   const size_t read = op.kind == Kind::reduce_scatter ? part * ranks : part,
                written = op.kind == Kind::all_gather ? part * ranks : part;
   const bool reads = op.kind != Kind::receive;
-  const bool writes = op.kind != Kind::send && !(op.kind == Kind::reduce && op.other != static_cast<int>(rank));
+  const bool writes = op.kind != Kind::send;
   if (reads && !on_device(op.from, read)) return "what is sent does not lie on a device";
   if (writes && !on_device(op.to, written)) return "what is received does not lie on a device";
   if (!reads || !writes || op.from + read <= op.to || op.to + written <= op.from) return "";
@@ -255,11 +255,6 @@ const NcclFunctions& nccl_functions() {
       .reduce_scatter =
           [](const void* from, void* to, size_t count, int type, int /*op*/, void* comm, cudaStream_t stream) {
             return call(comm, {Kind::reduce_scatter, read_at(from), write_at(to), count, type}, stream);
-          },
-      .reduce =
-          [](const void* from, void* to, size_t count, int type, int /*op*/, int root, void* comm,
-             cudaStream_t stream) {
-            return call(comm, {Kind::reduce, read_at(from), write_at(to), count, type, root}, stream);
           },
       .send =
           [](const void* from, size_t count, int type, int peer, void* comm, cudaStream_t stream) {

@@ -84,9 +84,6 @@ void reduce(const Meeting& meeting) {
   if (first.kind == Kind::reduce_scatter) {
     const auto sums = sums_of<T>(meeting, count * size, [&](size_t i) { return static_cast<int>(i / count); });
     for (size_t rank = 0; rank < size; ++rank) write(rank, sums.data() + rank * count);
-  } else if (first.kind == Kind::reduce) {
-    const auto sums = sums_of<T>(meeting, count, [&](size_t) { return first.other; });
-    write(static_cast<size_t>(first.other), sums.data());
   } else {
     const auto sums = sums_of<T>(meeting, count, [&](size_t i) { return static_cast<int>(i * size / count); });
     for (size_t rank = 0; rank < size; ++rank) write(rank, sums.data());

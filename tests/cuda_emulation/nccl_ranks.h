@@ -17,9 +17,8 @@
 
 namespace nought::emulation {
 
-enum class Kind { broadcast, all_gather, all_reduce, reduce_scatter, reduce, send, receive };
-inline constexpr const char* kCallNames[] = {"Broadcast", "AllGather", "AllReduce", "ReduceScatter",
-                                             "Reduce",    "Send",      "Recv"};
+enum class Kind { broadcast, all_gather, all_reduce, reduce_scatter, send, receive };
+inline constexpr const char* kCallNames[] = {"Broadcast", "AllGather", "AllReduce", "ReduceScatter", "Send", "Recv"};
 
 template <class F>
 decltype(auto) visit_nccl_type(int type, const F& f) {

@@ -19,10 +19,7 @@ class Check {
     for (int root : {0, size_ - 1}) {
       broadcast(root);
       gather(root);
-      scatter(root);
-      reduce(root, ReduceOp::sum);
     }
-    reduce(size_ / 2, ReduceOp::min);
     for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
       all_reduce(op);
       reduce_scatter(op, /*in_place=*/false);
@@ -42,7 +39,6 @@ class Check {
   /// Once what cuts a long tensor.
   void run_long() {
     broadcast(0);
-    reduce(0, ReduceOp::sum);
     all_reduce(ReduceOp::sum);
     reduce_scatter(ReduceOp::sum, /*in_place=*/true);
     all_gather(/*in_place=*/false);
@@ -73,23 +69,6 @@ class Check {
     const Tensor out = rank_ == root ? empty(n_ * size_) : Tensor();
     group_.gather(in, out, root).wait();
     if (rank_ == root) expect_same("gather", out, all_values(n_));
-  }
-
-  void scatter(int root) {
-    const std::vector<T> whole = values(root, n_ * size_);
-    const Tensor in = rank_ == root ? tensor(whole) : Tensor();
-    const Tensor out = empty(n_);
-    group_.scatter(in, out, root).wait();
-    expect_same("scatter", out, part_of(whole, rank_, n_));
-  }
-
-  void reduce(int root, ReduceOp op) {
-    const std::vector<T> mine = values(rank_, n_);
-    const Tensor in = tensor(mine);
-    const Tensor out = rank_ == root ? empty(n_) : Tensor();
-    group_.reduce(in, out, root, op).wait();
-    if (rank_ == root) expect_same("reduce", out, reduced_of<T>(all_ranks(size_), n_, op));
-    expect_same("input of reduce", in, mine);
   }
 
   void all_reduce(ReduceOp op) {
@@ -265,26 +244,14 @@ void check_send_recv(Communicator& communicator, const Context& context) {
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
   constexpr int64_t kLengths[] = {5, 300001};  // one that a network buffers, one that it does not
   for (int64_t length : kLengths) {
-    const Tensor first = tensor_of(context, values_of<float>(rank, length));
-    const Tensor second = tensor_of(context, values_of<int32_t>(rank, length));
-    communicator.send(first, next, 1).wait();
-    context.zero(first);  // the message was copied
-    communicator.send(second, next, 2);
-    const Tensor got_first = context.zeros({length}, DType::f32), got_second = context.zeros({length}, DType::i32);
-    const Event late = communicator.recv(got_second, previous, 2);
-    communicator.recv(got_first, previous, 1).wait();
-    late.wait();
-    expect_same("recv of tag 1", got_first, values_of<float>(previous, length));
-    expect_same("recv of tag 2", got_second, values_of<int32_t>(previous, length));
     // Only one rank of the ring sends first: the others would wait for each other.
-    const Tensor in_place = tensor_of(context, values_of<float>(rank, length)),
-                 got = context.zeros({length}, DType::f32);
+    const Tensor sent = tensor_of(context, values_of<float>(rank, length)), got = context.zeros({length}, DType::f32);
     const auto receive = [&] { communicator.recv(got, previous).wait(); };
     if (rank != 0) receive();
-    communicator.send_in_place(in_place, next).wait();
-    context.zero(in_place);
+    communicator.send(sent, next).wait();
+    context.zero(sent);
     if (rank == 0) receive();
-    expect_same("recv of what was sent in place", got, values_of<float>(previous, length));
+    expect_same("recv of a message", got, values_of<float>(previous, length));
     // All send at once.
     const Tensor goes = tensor_of(context, values_of<float>(rank, length)), comes = context.zeros({length}, DType::f32);
     communicator.send_recv(goes, next, comes, previous, 3).wait();
@@ -310,8 +277,6 @@ void check_traffic(Communicator& communicator, const Context& context) {
                             context.zeros({size * rank, 8}, DType::bf16), counts);
   communicator.broadcast(full, 0);
   communicator.gather(shard, full, 0);
-  communicator.scatter(full, shard, 0);
-  communicator.reduce(full, other, 0);
   const Traffic after = communicator.traffic();
   int64_t total = 0;
   const auto expect = [&](Collective::Kind collective, int64_t elements) {
@@ -329,8 +294,6 @@ void check_traffic(Communicator& communicator, const Context& context) {
   expect(Collective::all_to_all_v, 8 * (size * (size - 1) / 2 - rank));
   expect(Collective::broadcast, rank == 0 ? (size - 1) * whole : 0);
   expect(Collective::gather, rank == 0 ? 0 : part);
-  expect(Collective::scatter, rank == 0 ? (size - 1) * part : 0);
-  expect(Collective::reduce, rank == 0 ? (size - 1) * part : whole);
   require(after.total_elements() - before.total_elements() == total, "the total counts {} elements, expected {}",
           after.total_elements() - before.total_elements(), total);
   communicator.barrier().wait();
@@ -342,7 +305,6 @@ void check_workspace(Communicator& communicator, const Context& context) {
   const int64_t before = ledger.current(Category::communication);
   ledger.reset_peaks();
   communicator.all_reduce(x).wait();
-  communicator.reduce(x, x, 0).wait();
   require(ledger.current(Category::communication) == before, "{} bytes of communication buffers are left",
           ledger.current(Category::communication) - before);
   require(ledger.peak(Category::communication) <= 8 << 20, "communication buffers of {} bytes for a tensor of {}",

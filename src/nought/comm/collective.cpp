@@ -74,8 +74,7 @@ std::string_view name_of(Collective::Kind kind) {
 }
 
 void Collective::check(int rank, int size) const {
-  const bool is_root = rank == root;
-  if (kind == broadcast || kind == reduce || kind == gather || kind == scatter) check_rank(kind, "root", root, size);
+  if (kind == broadcast || kind == gather) check_rank(kind, "root", root, size);
   if (kind == send || kind == recv) check_peer(kind, root, tag, rank, size);
   if (kind == all_to_all_v) return check_rows(*this, rank, size);
   if (kind == send_recv) {
@@ -83,10 +82,9 @@ void Collective::check(int rank, int size) const {
     check_parts(send, in, in, 1, size), check_parts(recv, out, out, 1, size);
     return;
   }
-  if (!uses_in(rank) && !uses_out(rank)) return;
-  const bool joins = kind == all_gather || (kind == gather && is_root),
-             cuts = kind == reduce_scatter || (kind == scatter && is_root);
-  const Tensor &first = uses_in(rank) ? in : out, &second = uses_out(rank) ? out : in;
+  if (!uses_in() && !uses_out(rank)) return;
+  const bool joins = kind == all_gather || (kind == gather && rank == root), cuts = kind == reduce_scatter;
+  const Tensor &first = uses_in() ? in : out, &second = uses_out(rank) ? out : in;
   check_parts(kind, joins ? second : first, joins ? first : second, joins || cuts ? size : 1, size);
   if (kind != all_to_all) return;
   require<ShapeError>(in.numel() % size == 0, "all_to_all: {} does not divide into {} parts", in, size);
@@ -99,10 +97,7 @@ int64_t Collective::elements_sent(int rank, int size) const {
   const int64_t own = reduces() ? part_of(input().numel(), rank, size).size() : 0;
   switch (kind) {
     case broadcast:
-    case scatter:
       return is_root ? peers * out.numel() : 0;
-    case reduce:
-      return in.numel() - (is_root ? own : 0);
     case all_reduce:
       return out.numel() - own + peers * own;
     case gather:
@@ -130,8 +125,6 @@ Tensor Collective::to(int peer, int rank, int size) const {
       return peer == root ? in : Tensor();
     case all_gather:
       return in;
-    case scatter:
-      return rank == root ? part_of(in, peer, size) : Tensor();
     case all_to_all:
       return part_of(in, peer, size);
     case all_to_all_v:
@@ -150,8 +143,6 @@ Tensor Collective::from(int peer, int rank, int size) const {
     case all_gather:
     case all_to_all:
       return part_of(out, peer, size);
-    case scatter:
-      return peer == root ? out : Tensor();
     case all_to_all_v:
       return rows_of(out, counts.received, peer);
     default:

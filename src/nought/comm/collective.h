@@ -23,15 +23,14 @@ struct RowCounts {
 };
 
 struct Collective {
-  /// What each does stands at the function of Communicator that has its name. Flight records keep the numbers.
+  /// What each does stands at the function of Communicator that has its name. Flight records keep the numbers, of which
+  /// some stood for calls that are gone.
   enum Kind : uint8_t {
-    broadcast,
-    reduce,
-    all_reduce,
+    broadcast = 0,
+    all_reduce = 2,
     gather,
     all_gather,
-    scatter,
-    reduce_scatter,
+    reduce_scatter = 6,
     all_to_all,
     all_to_all_v,
     send,
@@ -47,23 +46,20 @@ struct Collective {
   int source = -1;           // send_recv receives from it
   ReduceOp op = ReduceOp::sum;
   int tag = 0;            // messages of one tag meet
-  bool in_place = false;  // send makes no copy
   RowCounts counts = {};  // all_to_all_v moves so many rows
 
-  bool reduces() const { return kind == reduce || kind == all_reduce || kind == reduce_scatter; }
+  bool reduces() const { return kind == all_reduce || kind == reduce_scatter; }
   /// What ranks add or move.
   const Tensor& input() const { return in ? in : out; }
   /// The tensor whose bytes the call is said to have; undefined for a barrier.
-  const Tensor& payload() const { return kind == all_gather || kind == scatter ? out : input(); }
+  const Tensor& payload() const { return kind == all_gather ? out : input(); }
 
   /// Whether the rank reads `in`, and whether it works in `out`: some kinds have one of them, or use it on root alone.
-  bool uses_in(int rank) const {
-    return kind == scatter
-               ? rank == root
-               : kind != broadcast && kind != all_reduce && kind != recv && kind != barrier && kind != split;
+  bool uses_in() const {
+    return kind != broadcast && kind != all_reduce && kind != recv && kind != barrier && kind != split;
   }
   bool uses_out(int rank) const {
-    return kind == reduce || kind == gather ? rank == root : kind != send && kind != barrier && kind != split;
+    return kind == gather ? rank == root : kind != send && kind != barrier && kind != split;
   }
   /// Calls v(tensor, role) for each tensor that the rank uses.
   template <class V>
@@ -89,7 +85,7 @@ struct Collective {
   template <class Self, class V>
   static void visit_tensors(Self& self, int rank, V& v) {
     const bool tells = self.kind == broadcast && rank == self.root;
-    if (self.uses_in(rank)) v(self.in, Role::in);
+    if (self.uses_in()) v(self.in, Role::in);
     if (self.uses_out(rank)) v(self.out, self.kind == all_reduce ? Role::in_out : tells ? Role::in : Role::out);
   }
 };
@@ -106,9 +102,9 @@ constexpr bool sizes_differ(Collective::Kind kind) { return kind == Collective::
 ///   all_to_all                   (N-1)/N of the tensor
 ///   all_to_all_v                 the rows for other ranks
 ///   gather                       its tensor; root sends nothing
-///   reduce                       what a reduce_scatter and a gather send
-///   scatter, broadcast           root sends N-1 parts, or N-1 times the tensor; the others send nothing. A backend may
-///                                spread a broadcast over the ranks; it is counted on root all the same.
+///   broadcast                    root sends N-1 times the tensor; the others send nothing. A backend may spread it
+///   over
+///                                the ranks; it is counted on root all the same.
 ///   send                         the tensor
 struct Traffic {
   /// Payload bytes and elements that left for other ranks, and calls.

@@ -50,10 +50,6 @@ class Communicator {
   Event broadcast(Tensor tensor, int root) {
     return submit({.kind = Collective::broadcast, .out = std::move(tensor), .root = root});
   }
-  /// out on root = the reduction of all ranks' in. out is ignored on other ranks.
-  Event reduce(Tensor in, Tensor out, int root, ReduceOp op = ReduceOp::sum) {
-    return submit({.kind = Collective::reduce, .in = std::move(in), .out = std::move(out), .root = root, .op = op});
-  }
   /// tensor = the reduction of all ranks' tensors, in place. Any length. A rank sends 2 (N-1)/N of the tensor's bytes.
   Event all_reduce(Tensor tensor, ReduceOp op = ReduceOp::sum) {
     return submit({.kind = Collective::all_reduce, .out = std::move(tensor), .op = op});
@@ -66,10 +62,6 @@ class Communicator {
   /// copy.
   Event all_gather(Tensor shard, Tensor full) {
     return submit({.kind = Collective::all_gather, .in = std::move(shard), .out = std::move(full)});
-  }
-  /// out = this rank's part of root's in, [N * out.numel()]. in is ignored on other ranks.
-  Event scatter(Tensor in, Tensor out, int root) {
-    return submit({.kind = Collective::scatter, .in = std::move(in), .out = std::move(out), .root = root});
   }
   /// shard = this rank's part of the reduction of all ranks' full, [N * shard.numel()]. shard may be this rank's part
   /// of full.
@@ -89,17 +81,12 @@ class Communicator {
     return submit(
         {.kind = Collective::all_to_all_v, .in = std::move(in), .out = std::move(out), .counts = std::move(counts)});
   }
-  /// Sends to another rank. It copies the tensor and never waits for the receiver.
+  /// Sends to another rank. It is done when the tensor may be written again, which may be as late as when the receiver
+  /// has it; later calls of this group wait for that.
   Event send(Tensor tensor, int destination, int tag = 0) {
     return submit({.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag});
   }
-  /// The same without a copy. It is done when the tensor may be written again, which may be as late as when the
-  /// receiver has it; later calls of this group wait for that.
-  Event send_in_place(Tensor tensor, int destination, int tag = 0) {
-    return submit(
-        {.kind = Collective::send, .in = std::move(tensor), .root = destination, .tag = tag, .in_place = true});
-  }
-  /// send_in_place() of one tensor and recv() of another, at once: ranks that pass something round a circle do not wait
+  /// send() of one tensor and recv() of another, at once: ranks that pass something round a circle do not wait
   /// for each other to begin. Is done when both are.
   Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag = 0) {
     return submit({.kind = Collective::send_recv,

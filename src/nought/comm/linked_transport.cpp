@@ -92,10 +92,8 @@ class LinkedTransport final : public Transport {
         return reduce_scatter(call, c);
       case Collective::all_reduce:
         return all_reduce(call, c);
-      case Collective::reduce:
-        return reduce(call, c);
       case Collective::send:
-        return send(call, c);
+        return exchange(call, {device_part(c.in, c.root)}, {});
       case Collective::recv:
         return exchange(call, {}, {device_part(c.out, c.root)});
       case Collective::send_recv:
@@ -165,16 +163,10 @@ class LinkedTransport final : public Transport {
     exchange(call, sent, received);
   }
 
-  void send(const Call& call, const Collective& c) const {
-    const Tensor message = c.in_place ? c.in : room(call, c.in.numel(), c.in.dtype());
-    keep(call, c.in, message);
-    exchange(call, {device_part(message, c.root)}, {});
-  }
-
   void reduce_scatter(const Call& call, const Collective& c) const {
     if (by_library(c.op))
       return group_->sum_in_parts(lane_of(call), c.in.raw(), c.out.raw(), c.out.numel(), c.out.dtype());
-    reduce_parts(call, c.in, c.out, c.op, [](const Tensor& /*sum*/, Interval /*of*/) {});
+    reduce_parts(call, c.in, c.out, c.op);
   }
 
   /// Nobody else reads or writes this rank's part of its tensor, so it is reduced in place, and told to all.
@@ -182,7 +174,7 @@ class LinkedTransport final : public Transport {
     const Tensor& tensor = c.out;
     if (by_library(c.op)) return group_->sum_for_all(lane_of(call), tensor.raw(), tensor.numel(), tensor.dtype());
     const Tensor own = part_of(tensor, rank(), size());
-    reduce_parts(call, tensor, own, c.op, [](const Tensor& /*sum*/, Interval /*of*/) {});
+    reduce_parts(call, tensor, own, c.op);
     if (tensor.numel() % size() == 0) return group_->all_gather(lane_of(call), own.raw(), tensor.raw(), bytes_of(own));
     std::vector<DevicePart> sent, received;
     for_each_peer([&](int peer) {
@@ -192,21 +184,6 @@ class LinkedTransport final : public Transport {
     exchange(call, sent, received);
   }
 
-  /// Each rank reduces its part, and sends it to root segment by segment.
-  void reduce(const Call& call, const Collective& c) const {
-    const bool is_root = rank() == c.root;
-    if (by_library(c.op))
-      return group_->sum_on_root(lane_of(call), c.in.raw(), is_root ? c.out.raw() : nullptr, c.in.numel(), c.in.dtype(),
-                                 c.root);
-    const Tensor own = is_root ? part_of(c.out, rank(), size()) : Tensor();
-    reduce_parts(call, c.in, own, c.op, [&](const Tensor& sum, Interval of) {
-      if (!is_root) return exchange(call, {device_part(sum, c.root)}, {});
-      std::vector<DevicePart> received;
-      for_each_peer([&](int peer) { received.push_back(device_part(segment_of(c.out, peer, of), peer)); });
-      exchange(call, {}, received);
-    });
-  }
-
   /// Of the rank's part of `whole`, the elements of this interval that there are.
   Tensor segment_of(const Tensor& whole, int of_rank, Interval elements) const {
     const Tensor part = part_of(whole, of_rank, size());
@@ -214,10 +191,8 @@ class LinkedTransport final : public Transport {
     return there.empty() ? part.flat(0, 0) : part.flat(there.begin, there.end);
   }
 
-  /// own = this rank's part of the reduction of all ranks' `whole`; where it is undefined, each segment of it is a
-  /// room. done(segment, its interval in the parts) comes behind each.
-  template <class Done>
-  void reduce_parts(const Call& call, const Tensor& whole, const Tensor& own, ReduceOp op, const Done& done) const {
+  /// own = this rank's part of the reduction of all ranks' `whole`.
+  void reduce_parts(const Call& call, const Tensor& whole, const Tensor& own, ReduceOp op) const {
     constexpr int64_t kGrain = 64;  // elements
     const int64_t longest = ceil_div(whole.numel(), int64_t{size()});
     const int64_t most =
@@ -235,16 +210,13 @@ class LinkedTransport final : public Transport {
         received.push_back(device_part(room_of(peer, count), peer));
       });
       exchange(call, sent, received);
-      const Tensor sum = own ? intersect_of(own, begin, count) : room_of(rank(), count);
       std::vector<const std::byte*> inputs;
       for (int peer = 0; peer < size(); ++peer)
         inputs.push_back(peer == rank() ? mine.raw() : room_of(peer, count).raw());
-      if (count > 0) links_->device.combine(lane_of(call), combine_of(op), inputs, sum.raw(), count, whole.dtype());
-      done(sum, elements);
+      if (count > 0)
+        links_->device.combine(lane_of(call), combine_of(op), inputs, own.flat(begin, begin + count).raw(), count,
+                               whole.dtype());
     }
-  }
-  static Tensor intersect_of(const Tensor& own, int64_t begin, int64_t count) {
-    return count == 0 ? own.flat(0, 0) : own.flat(begin, begin + count);
   }
 
   std::unique_ptr<Transport> beneath_;

@@ -162,7 +162,7 @@ Communicator& Mesh::channel(int from, int to) const {
 
 Event Mesh::send(Tensor tensor, int to) const {
   Communicator& ends = channel(coordinate(Axis::pipeline), to);
-  return ends.send_in_place(std::move(tensor), 1 - ends.rank());
+  return ends.send(std::move(tensor), 1 - ends.rank());
 }
 
 Event Mesh::receive(Tensor tensor, int from) const {

@@ -52,7 +52,7 @@ class Mesh {
   /// What goes from one pipeline stage's ranks to the next one's, or to those of the one before: a channel of its own
   /// for each direction, so that no message waits for one that goes the other way. The stages form a ring, so that the
   /// last comes before the first. Messages of one channel arrive in the order in which they are sent. They are sent in
-  /// place (Communicator::send_in_place). `to` and `from` are places on the pipeline axis. Error unless they are
+  /// place (Communicator::send). `to` and `from` are places on the pipeline axis. Error unless they are
   /// neighbours of this rank.
   Event send(Tensor tensor, int to) const;
   Event receive(Tensor tensor, int from) const;

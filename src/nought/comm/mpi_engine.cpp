@@ -1,7 +1,6 @@
 #include "nought/comm/mpi_engine.h"
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -181,11 +180,6 @@ void MpiEngine::finalize() {
   check_mpi(MPI_Comm_rank(farewell_, &call.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(farewell_, &call.size), "MPI_Comm_size");
   call.deadline = Clock::now() + call.timeout;
-  wait_for(call, posted_);
-  {
-    const std::lock_guard guard(posted_mutex_);
-    drop_sent();
-  }
   MpiRequests requests;
   requests.barrier(farewell_);
   wait(call, requests);
@@ -224,63 +218,6 @@ void MpiEngine::pause_or_fail(const Call& call, Pause& pause) {
   if (abort_code_ != kNoAbort) end_ranks();
   check_usable(call);
   if (pause.after_poll() > call.deadline) call.fail_timeout();
-}
-
-void MpiEngine::post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group) {
-  check_usable(call);
-  auto posted = std::make_shared<Posted>(Posted{call, message, group, {}});
-  posted->requests.send(message, destination, tag, group);
-  {
-    const std::lock_guard guard(posted_mutex_);
-    posted_.push_back(std::move(posted));
-    any_posted_ = true;
-    if (std::exchange(draining_, true)) return;
-  }
-  drain();
-}
-
-void MpiEngine::drop_sent() {
-  posted_.remove_if([](const auto& posted) { return posted->requests.test(); });
-  any_posted_ = !posted_.empty();
-}
-
-void MpiEngine::drain() {
-  // A message that does not go is not this task's failure to report: nobody waits for it. flush() reports it.
-  if (abort_code_ != kNoAbort) end_ranks();
-  {
-    const std::lock_guard guard(posted_mutex_);
-    if (usable()) drop_sent();
-    draining_ = usable() && !posted_.empty();
-    if (!draining_) return;
-  }
-  // Behind what was submitted meanwhile; a nap, since an idle thread shall not spin for as long as a peer computes.
-  stream_->submit([this] {
-    std::this_thread::sleep_for(std::max(options_.nap, microseconds(20)));
-    drain();
-  });
-}
-
-void MpiEngine::wait_for(const Call& call, const PostedMessages& messages) {
-  for (const auto& posted : messages) {
-    Call running = posted->call;
-    running.deadline = call.deadline;
-    wait_until(running, [&] {
-      const std::lock_guard guard(posted_mutex_);
-      return posted->requests.test();
-    });
-  }
-}
-
-void MpiEngine::flush(const Call& call, MPI_Comm group) {
-  PostedMessages own;
-  {
-    const std::lock_guard guard(posted_mutex_);
-    std::copy_if(posted_.begin(), posted_.end(), std::back_inserter(own),
-                 [&](const auto& posted) { return posted->group == group; });
-  }
-  wait_for(call, own);
-  const std::lock_guard guard(posted_mutex_);
-  drop_sent();
 }
 
 void MpiEngine::end_ranks() {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <atomic>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -122,14 +121,10 @@ class MpiEngine {
   void wait_beside_messages(const Call& call, bool messages, Ready&& ready) {
     wait_until(call, [&] {
       if (ready()) return true;
-      if (messages || any_posted_) progress();
+      if (messages) progress();
       return false;
     });
   }
-  /// Sends a message without waiting for it, and keeps the tensor until it has been sent.
-  void post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group);
-  /// Waits until all messages posted in the group have been sent.
-  void flush(const Call& call, MPI_Comm group);
 
   bool usable() const { return initialized_ && !cancelled_; }
   /// The time that the latest call had, for what no user calls.
@@ -138,13 +133,6 @@ class MpiEngine {
   [[noreturn]] void abort(int code);
 
  private:
-  struct Posted {
-    Call call;
-    Tensor message;
-    MPI_Comm group;
-    MpiRequests requests;
-  };
-  using PostedMessages = std::list<std::shared_ptr<Posted>>;
   MpiEngine();
   /// CommError after a failure: that of the call that failed first, since who waits for a later one shall hear it.
   void check_usable(const Call& call);
@@ -154,19 +142,11 @@ class MpiEngine {
   void progress();
   void pause_or_fail(const Call& call, Pause& pause);
   void end_ranks();
-  /// Drops the posted messages that have been sent, and submits itself again while there are others.
-  void drain();
-  void drop_sent();  // under posted_mutex_
-  void wait_for(const Call& call, const PostedMessages& messages);
 
   std::shared_ptr<Stream> stream_;
   std::thread::id thread_;
   MpiOptions options_;
   bool takes_threads_ = false;
-  std::mutex posted_mutex_;  // guards what follows, and the requests of what is posted; taken before MPI's lock
-  PostedMessages posted_;
-  bool draining_ = false;
-  std::atomic<bool> any_posted_ = false;
   MPI_Comm farewell_ = MPI_COMM_NULL;  // a communicator of its own, so that no other barrier is taken for the last one
   std::atomic<bool> initialized_ = false;
   std::atomic<bool> cancelled_ = false;

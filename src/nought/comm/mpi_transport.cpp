@@ -59,18 +59,8 @@ void MpiTransport::place_ranks(const Neighbours& neighbours) {
 
 MpiTransport::~MpiTransport() {
   if (!engine_.usable()) return;  // after a failure, messages of this group may still be under way
-  try {
-    const Call call{.name = "the end of a group",
-                    .rank = rank_,
-                    .size = size_,
-                    .timeout = engine_.timeout(),
-                    .deadline = std::chrono::steady_clock::now() + engine_.timeout()};
-    engine_.flush(call, group_);
-    const MpiLock lock;
-    MPI_Comm_free(&group_);
-  } catch (const CommError&) {
-    // The engine refuses every later call, which is where it is reported.
-  }
+  const MpiLock lock;
+  MPI_Comm_free(&group_);
 }
 
 void MpiTransport::send_chunk(const Call& call, const std::vector<SharedWindows::OutgoingChunk>& outgoing_chunks) {
@@ -141,10 +131,8 @@ void MpiTransport::run(const Call& call, const Collective& c) {
       return reduce_parts(call, c.in, c.out, c.op, /*spread=*/false);
     case Collective::all_reduce:
       return all_reduce(call, c.out, c.op);
-    case Collective::reduce:
-      return reduce(call, c.in, c.out, c.root, c.op);
     case Collective::send:
-      return c.in_place ? post(call, c)(call) : send_copy(call, c);
+      return post(call, c)(call);
     case Collective::recv: {
       MpiRequests requests;
       requests.receive(c.out, c.root, tag_of(c.tag), group_);
@@ -259,31 +247,6 @@ void MpiTransport::all_reduce(const Call& call, const Tensor& tensor, ReduceOp o
   std::vector<Incoming> incoming;
   for (const int peer : remote_peers_) incoming.push_back({part(tensor, peer), peer});
   exchange(call, 1, {{.tensor = part(tensor, rank_), .to = remote_peers_}}, incoming);
-}
-
-void MpiTransport::reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) {
-  const int64_t block_length = segment_length(in.dtype()) * size_;  // so that a part is one segment
-  for (int64_t begin = 0; begin < in.numel(); begin += block_length) {
-    const int64_t end = std::min(in.numel(), begin + block_length);
-    const Tensor block = in.flat(begin, end);
-    const Tensor result = rank_ == root ? out.flat(begin, end) : Tensor();
-    const Tensor own = rank_ == root ? part(result, rank_)
-                                     : context_.empty(part(block, rank_).shape(), in.dtype(), Category::communication);
-    reduce_parts(call, block, own, op, /*spread=*/false);
-    if (rank_ == root) {
-      std::vector<Incoming> incoming;
-      for (const int peer : all_peers_) incoming.push_back({part(result, peer), peer});
-      exchange(call, 1, {}, incoming);
-    } else {
-      exchange(call, 1, {{.tensor = own, .to = {root}}}, {});
-    }
-  }
-}
-
-void MpiTransport::send_copy(const Call& call, const Collective& send) {
-  const Tensor message = context_.empty(send.in.shape(), send.in.dtype(), Category::communication);
-  copy_now(send.in, message);
-  engine_.post(call, message, send.root, tag_of(send.tag), group_);
 }
 
 Transport::Posted MpiTransport::post(const Call&, const Collective& send) {

@@ -54,8 +54,6 @@ class MpiTransport final : public Transport {
   /// What is moved and not added up.
   void move(const Call& call, const Collective& collective);
   void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op);
-  void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op);
-  void send_copy(const Call& call, const Collective& send);
   void barrier(const Call& call);
 
   /// Sends and receives, and blocks until everything has arrived and what was sent may be overwritten. `tensors_sent`

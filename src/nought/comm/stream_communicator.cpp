@@ -205,7 +205,7 @@ Event StreamCommunicator::submit(Collective collective) {
 }
 
 Event StreamCommunicator::exchange(const Collective& both, bool on_lane) {
-  Collective send{.kind = Collective::send, .in = both.in, .root = both.root, .tag = both.tag, .in_place = true};
+  Collective send{.kind = Collective::send, .in = both.in, .root = both.root, .tag = both.tag};
   Collective recv{.kind = Collective::recv, .out = both.out, .root = both.source, .tag = both.tag};
   if (on_lane) {
     issue(std::move(send), on_lane, [](const Call&, const Collective&) {});  // which the next one does

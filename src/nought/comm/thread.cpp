@@ -31,8 +31,7 @@ class ThreadTransport final : public Transport {
   void run(const Call& call, const Collective& collective) override {
     switch (collective.kind) {
       case Collective::send:
-        if (collective.in_place) return post(call, collective)(call);
-        return send_copy(collective);
+        return post(call, collective)(call);
       case Collective::recv:
         return receive(call, collective);
       default:
@@ -92,12 +91,6 @@ class ThreadTransport final : public Transport {
     group_->leave();
   }
 
-  void send_copy(const Collective& send) {
-    Tensor message = context_.empty(send.in.shape(), send.in.dtype(), Category::communication).in_flight();
-    copy_now(send.in, message);
-    group_->post(rank_, send.root, send.tag, std::move(message));
-  }
-
   void receive(const Call& call, const Collective& recv) {
     const auto message = group_->take(call, recv.root, rank_, recv.tag);
     const Tensor& values = message->values;
@@ -121,14 +114,12 @@ class ThreadTransport final : public Transport {
     copy_now(sent, to);
   }
 
-  /// Nobody else reads or writes this rank's part of any tensor. So all_reduce reduces it in place and hands it to all,
-  /// and every rank reduces its part straight into the tensor of a root.
+  /// Nobody else reads or writes this rank's part of any tensor. So all_reduce reduces it in place and hands it to all.
   void reduce(const Collective& collective) {
     if (collective.kind == Collective::reduce_scatter) return reduce_part(collective.out, collective.op);
-    const bool rooted = collective.kind == Collective::reduce;
-    const Tensor own = part_of(rooted ? of(collective.root).out : collective.out, rank_, size());
+    const Tensor own = part_of(collective.out, rank_, size());
     reduce_part(own, collective.op);
-    for (int peer = 0; peer < size() && !rooted; ++peer) copy_now(own, part_of(in(peer), rank_, size()));
+    for (int peer = 0; peer < size(); ++peer) copy_now(own, part_of(in(peer), rank_, size()));
   }
 
   void reduce_part(const Tensor& out, ReduceOp op) {

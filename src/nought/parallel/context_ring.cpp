@@ -53,7 +53,7 @@ class Ring {
     if (sent && received) {
       event = group().send_recv(sent, to, received, from, tag);
     } else if (sent) {
-      event = group().send_in_place(sent, to, tag);
+      event = group().send(sent, to, tag);
     } else if (received) {
       event = group().recv(received, from, tag);
     }

@@ -98,17 +98,7 @@ class SilentTransport final : public Transport {
   std::string_view backend() const override { return "silent"; }
 
   void run(const Call&, const Collective& collective) override {
-    const Tensor& input = collective.input();
-    if (collective.kind == Collective::send && !collective.in_place)
-      context_.empty(input.shape(), input.dtype(), Category::communication);
-    if (!collective.reduces()) return;
-    const bool rooted = collective.kind == Collective::reduce;
-    // It goes in blocks, of which each rank adds a segment.
-    const int64_t block = segment_length(input.dtype()) * size_;
-    const int64_t elements = rooted ? std::min(input.numel(), block) : input.numel();
-    const bool adds_aside = rooted && remote_peers_ > 0 && collective.root != rank_;
-    const Tensor own = adds_aside ? room(input.dtype(), part_length(elements)) : Tensor();
-    receive_segments(input.dtype(), elements);
+    if (collective.reduces()) receive_segments(collective.input().dtype(), collective.input().numel());
   }
   std::unique_ptr<Transport> split(const Call& call, int, int) override {
     fail<CommError>("{}: ranks that are not there cannot say which group they join", call.str());
@@ -116,22 +106,13 @@ class SilentTransport final : public Transport {
   void cancel() override {}
 
  private:
-  int64_t segment_length(DType dtype) const {
-    return reduction_segment(dtype, size_, hosts_.most - 1, shared_slot_bytes(hosts_.most));
-  }
-  /// How many of so many elements are this rank's part.
-  int64_t part_length(int64_t elements) const {
-    const int64_t part = ceil_div(elements, size_);
-    return intersect({rank_ * part, (rank_ + 1) * part}, {0, elements}).size();
-  }
-  Tensor room(DType dtype, int64_t elements) const {
-    return context_.empty({elements}, dtype, Category::communication);
-  }
   /// The buffers in which a reduction of so many elements receives what ranks of other hosts send.
   void receive_segments(DType dtype, int64_t elements) const {
-    const int64_t length = std::min(segment_length(dtype), part_length(elements));
+    const int64_t length = std::min(reduction_segment(dtype, size_, hosts_.most - 1, shared_slot_bytes(hosts_.most)),
+                                    part_of(elements, rank_, size_).size());
     std::vector<Tensor> buffers;
-    for (int i = 0; i < kReductionSlots * remote_peers_; ++i) buffers.push_back(room(dtype, length));
+    for (int i = 0; i < kReductionSlots * remote_peers_; ++i)
+      buffers.push_back(context_.empty({length}, dtype, Category::communication));
   }
 
   Context context_;

@@ -133,7 +133,7 @@ double seconds_of(const Traffic& traffic, const MachineRates& rates) {
     const auto collective = static_cast<Collective::Kind>(c);
     const Traffic::Count& count = traffic.counts[c];
     const auto bytes = static_cast<double>(count.bytes);
-    const bool reduces = collective == Collective::reduce_scatter || collective == Collective::reduce;
+    const bool reduces = collective == Collective::reduce_scatter;
     if (collective != Collective::send)
       seconds += static_cast<double>(count.calls) * rates.call;  // nobody waits for it
     if (collective == Collective::all_reduce)

@@ -48,8 +48,6 @@ class DeviceGroup {
   virtual void sum_for_all(Stream& stream, std::byte* at, int64_t count, DType dtype) = 0;
   /// `count` elements of each rank; `shard` may be this rank's part of `full`.
   virtual void sum_in_parts(Stream& stream, const std::byte* full, std::byte* shard, int64_t count, DType dtype) = 0;
-  virtual void sum_on_root(Stream& stream, const std::byte* in, std::byte* out, int64_t count, DType dtype,
-                           int root) = 0;
 
   /// What went wrong on the way, in words; "" if nothing is known to have. From any thread.
   virtual std::string fault() = 0;

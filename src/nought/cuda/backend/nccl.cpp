@@ -176,13 +176,6 @@ void NcclGroup::sum_in_parts(Stream& stream, const std::byte* full, std::byte* s
   });
 }
 
-void NcclGroup::sum_on_root(Stream& stream, const std::byte* in, std::byte* out, int64_t count, DType dtype, int root) {
-  if (count == 0) return;
-  run("reduce", stream, [&](cudaStream_t queue) {
-    return functions_.reduce(in, out, static_cast<size_t>(count), nccl_type_of(dtype), nccl::kSum, root, comm_, queue);
-  });
-}
-
 std::string NcclGroup::fault() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || aborted_) return "";  // who holds it asks by itself

@@ -59,8 +59,6 @@ struct NcclFunctions {
   int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, nccl::Comm comm, cudaStream_t stream);
   int (*reduce_scatter)(const void* from, void* to, size_t count, int type, int op, nccl::Comm comm,
                         cudaStream_t stream);
-  int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root, nccl::Comm comm,
-                cudaStream_t stream);
   int (*send)(const void* from, size_t count, int type, int peer, nccl::Comm comm, cudaStream_t stream);
   int (*receive)(void* to, size_t count, int type, int peer, nccl::Comm comm, cudaStream_t stream);
 };
@@ -86,7 +84,6 @@ class NcclGroup final : public DeviceGroup {
   void all_gather(Stream& stream, const std::byte* shard, std::byte* full, size_t bytes) override;
   void sum_for_all(Stream& stream, std::byte* at, int64_t count, DType dtype) override;
   void sum_in_parts(Stream& stream, const std::byte* full, std::byte* shard, int64_t count, DType dtype) override;
-  void sum_on_root(Stream& stream, const std::byte* in, std::byte* out, int64_t count, DType dtype, int root) override;
   std::string fault() override;
   void abort() override;
 

@@ -28,7 +28,6 @@ NcclFunctions load_nccl(const LibrarySearch& search) {
   take(to.all_gather, "ncclAllGather");
   take(to.all_reduce, "ncclAllReduce");
   take(to.reduce_scatter, "ncclReduceScatter");
-  take(to.reduce, "ncclReduce");
   take(to.send, "ncclSend");
   take(to.receive, "ncclRecv");
   return to;
