@@ -52,6 +52,13 @@ TEST(TokenFolder, stands_for_its_files_once_it_is_complete) {
   EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }), HasSubstr("made: is not complete"));
 }
 
+TEST(TokenFolder, files_that_several_patterns_match_are_found_once) {
+  const TempFolder folder;
+  folder.write("b.txt", "text"), folder.write("a.txt", "text");
+  const std::vector<std::string> patterns{(folder / "b.txt").string(), (folder / "*.txt").string()};
+  EXPECT_THAT(expand_data_files(patterns), ElementsAre(folder / "a.txt", folder / "b.txt"));
+}
+
 TEST(TokenFolder, any_other_folder_stands_for_the_text_files_below_it) {
   const TempFolder folder;
   folder.write("books/a.txt", "text"), folder.write("books/b/c.txt", "text"), folder.write("books/b/d.jsonl", "{}");

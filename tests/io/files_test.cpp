@@ -64,12 +64,6 @@ TEST_F(Glob, a_file_named_like_a_pattern_is_itself) {
   EXPECT_THAT(matches(folder_, "a[1].txt"), ElementsAre("a[1].txt"));
 }
 
-TEST_F(Glob, patterns_unite_without_repeats) {
-  const std::vector<std::string> patterns{(folder_ / "b.txt").string(), (folder_ / "*.txt").string()};
-  EXPECT_EQ(expand_globs(patterns).size(), 2u);
-  EXPECT_EQ(expand_globs(patterns)[0].filename(), "a.txt");
-}
-
 TEST_F(Glob, no_match_is_an_error_with_the_pattern) {
   EXPECT_THAT(message_of<IoError>([&] { matches(folder_, "*.csv"); }), HasSubstr("*.csv: no file matches"));
   EXPECT_THAT(message_of<IoError>([&] { matches(folder_, "z.txt"); }), HasSubstr("z.txt: no such file"));

@@ -182,31 +182,6 @@ TEST(Placement, any_interval_of_a_part_maps_to_its_elements_in_runs_that_do_not_
   }
 }
 
-TEST(Placement, boxes_hold_the_part_and_say_where_in_it_they_lie) {
-  Random random(4);
-  for (int i = 0; i < kCases; ++i) {
-    SCOPED_TRACE(i);
-    const Grid grid = random_grid(random);
-    const Placement placement = random_placement(random, random_shape(random), grid);
-    const int rank = static_cast<int>(random(0, grid.ranks() - 1));
-    const TensorPart part = PlacedTensor(placement, grid).held_by(rank);
-    const std::vector<int64_t> held = held_elements(placement, grid, rank);
-    std::vector<int> seen(held.size());
-    for (const TensorPart::HeldBox& box : part.boxes()) {
-      EXPECT_FALSE(box.global.empty());
-      const std::vector<int64_t> there = expand(rows_of(box.global, part.global()));
-      const std::vector<int64_t> here = expand(rows_of(box.local, part.local()));
-      ASSERT_EQ(there.size(), here.size());
-      EXPECT_EQ(static_cast<int64_t>(here.size()), box.global.numel());
-      for (size_t k = 0; k < here.size(); ++k) {
-        EXPECT_EQ(held[static_cast<size_t>(here[k])], there[k]);
-        ++seen[static_cast<size_t>(here[k])];
-      }
-    }
-    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), static_cast<int64_t>(held.size()));
-  }
-}
-
 /// What every part of `target` holds when each holds its share of `elements` by `source` before.
 std::vector<std::vector<int64_t>> moved(const std::vector<std::vector<int64_t>>& parts, const PlacedTensor& source,
                                         const PlacedTensor& target) {
@@ -260,27 +235,6 @@ TEST(Placement, a_placement_becomes_itself_in_one_transfer_per_part) {
   }
 }
 
-TEST(Placement, intersections_are_what_both_boxes_have) {
-  Random random(7);
-  for (int i = 0; i < kCases; ++i) {
-    const Shape shape = random_shape(random);
-    const auto random_box = [&] {
-      Box box;
-      for (const int64_t extent : shape) {
-        const int64_t begin = random(0, extent);
-        box.sides.push_back({begin, random(begin, extent)});
-      }
-      return box;
-    };
-    const Box a = random_box(), b = random_box();
-    const std::vector<int64_t> in_a = expand(rows_of(a, shape)), in_b = expand(rows_of(b, shape));
-    std::vector<int64_t> both;
-    std::set_intersection(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(both));
-    EXPECT_EQ(expand(rows_of(intersect(a, b), shape)), both);
-    EXPECT_EQ(intersect(a, b).empty(), both.empty());
-  }
-}
-
 TEST(Placement, fused_heads_are_cut_one_by_one) {
   // q of 4 heads, k and v of 2, each of 3 rows: the second of two ranks has heads 2 and 3 of q, and head 1 of k and v.
   const Grid grid({.tensor = 2});
@@ -328,7 +282,6 @@ TEST(Placement, more_ranks_than_granules_leave_the_last_ones_nothing) {
   EXPECT_EQ(placed.held_by(2).local(), (Shape{1, 2}));
   EXPECT_EQ(placed.held_by(3).local(), (Shape{0, 2}));
   EXPECT_TRUE(placed.held_by(3).runs().empty());
-  EXPECT_TRUE(placed.held_by(3).boxes().empty());
 }
 
 TEST(Placement, shards_of_a_part_are_runs_of_the_global_tensor) {
@@ -384,8 +337,10 @@ TEST(Placement, cuts_that_do_not_fit_are_refused) {
   EXPECT_THROW(reshard(placed, other, 0), ShapeError);
   EXPECT_THROW(placed.part(2), Error);
   EXPECT_THROW(placed.part(0).runs({0, 17}), ShapeError);
-  EXPECT_THROW(rows_of({{{0, 3}}}, {8, 4}), ShapeError);
-  EXPECT_THROW(rows_of({{{0, 3}, {2, 5}}}, {8, 4}), ShapeError);
+  using Kept = std::vector<std::vector<Interval>>;
+  const std::vector<Interval> rows{Interval{0, 3}}, columns{Interval{2, 5}};
+  EXPECT_THROW(TensorPart(Shape{8, 4}, Kept{rows}), ShapeError) << "one of two dimensions";
+  EXPECT_THROW(TensorPart(Shape{8, 4}, Kept{rows, columns}), ShapeError) << "there are 4 columns";
 }
 
 }  // namespace

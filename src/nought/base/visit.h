@@ -374,7 +374,4 @@ std::vector<KeyInfo> list_keys() {
   return keys;
 }
 
-/// One line per key, for `--help`.
-std::string format_keys(const std::vector<KeyInfo>& keys);
-
 }  // namespace nought

@@ -76,7 +76,7 @@ void write_token_index(const std::filesystem::path& folder, const TokenFolderInd
 struct DataFiles {
   std::vector<std::filesystem::path> files, left_out;
 };
-/// The files that the patterns match, as expand_globs() gives them. A folder of token files stands for its files, any
+/// The files that any of the patterns matches, by path. A folder of token files stands for its files, any
 /// other folder for the text files below it. ConfigError if a folder of token files is not complete.
 DataFiles find_data_files(std::span<const std::string> patterns);
 /// The files alone.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <span>
 
 #include <fnmatch.h>
 
@@ -78,14 +79,6 @@ std::vector<fs::path> expand_glob(const std::string& pattern) {
                    (path / "**" / "*.txt").string());
   require<IoError>(std::any_of(components.begin(), components.end(), has_wildcard), "{}: no such file", pattern);
   fail<IoError>("{}: no file matches this pattern", pattern);
-}
-
-std::vector<fs::path> expand_globs(std::span<const std::string> patterns) {
-  std::set<fs::path> found;
-  for (const std::string& pattern : patterns) {
-    for (fs::path& file : expand_glob(pattern)) found.insert(std::move(file));
-  }
-  return {found.begin(), found.end()};
 }
 
 std::string read_bytes(const fs::path& file) {

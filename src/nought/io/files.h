@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +16,6 @@ namespace nought {
 /// folders, so a cycle of links cannot trap it. `**.txt` is `**/*.txt`. As in a shell, no wildcard matches a leading
 /// dot. IoError, which names the pattern, if nothing matches.
 std::vector<std::filesystem::path> expand_glob(const std::string& pattern);
-/// The union of several patterns, sorted by path, each file once.
-std::vector<std::filesystem::path> expand_globs(std::span<const std::string> patterns);
 
 /// All bytes of a file. IoError if it cannot be read.
 std::string read_bytes(const std::filesystem::path& file);

@@ -71,32 +71,6 @@ void check(const Placement& placement) {
 
 }  // namespace
 
-bool Box::empty() const {
-  return std::any_of(sides.begin(), sides.end(), [](const Interval& side) { return side.empty(); });
-}
-
-int64_t Box::numel() const {
-  int64_t count = 1;
-  for (const Interval& side : sides) count *= side.empty() ? 0 : side.size();
-  return count;
-}
-
-Box intersect(const Box& a, const Box& b) {
-  require<ShapeError>(a.sides.size() == b.sides.size(), "boxes of {} and {} dimensions", a.sides.size(),
-                      b.sides.size());
-  Box common = a;
-  for (size_t i = 0; i < a.sides.size(); ++i) common.sides[i] = intersect(a.sides[i], b.sides[i]);
-  return common;
-}
-
-std::vector<Interval> rows_of(const Box& box, const Shape& tensor) {
-  std::vector<std::vector<Interval>> kept;
-  for (const Interval& side : box.sides) kept.push_back({side});
-  std::vector<Interval> rows;
-  for (const PartRun& run : TensorPart(tensor, std::move(kept)).runs()) rows.push_back(run.global);
-  return rows;
-}
-
 TensorPart::TensorPart(const Shape& global, std::vector<std::vector<Interval>> kept)
     : global_(global), kept_(std::move(kept)) {
   require<ShapeError>(kept_.size() == static_cast<size_t>(global_.rank()), "a box of {} dimensions of a tensor {}",
@@ -110,25 +84,6 @@ TensorPart::TensorPart(const Shape& global, std::vector<std::vector<Interval>> k
     if (local_[dim] != global_[dim]) last_cut_ = dim;
   }
   for (int dim = last_cut_ + 1; dim < global_.rank(); ++dim) tail_ *= global_[dim];
-}
-
-std::vector<TensorPart::HeldBox> TensorPart::boxes() const {
-  std::vector<HeldBox> boxes{{}};
-  for (const std::vector<Interval>& intervals : kept_) {
-    std::vector<HeldBox> longer;
-    for (const HeldBox& box : boxes) {
-      int64_t begin = 0;
-      for (const Interval& interval : intervals) {
-        longer.push_back(box);
-        longer.back().global.sides.push_back(interval);
-        longer.back().local.sides.push_back({begin, begin + interval.size()});
-        begin += interval.size();
-      }
-    }
-    boxes = std::move(longer);
-  }
-  std::erase_if(boxes, [](const HeldBox& box) { return box.global.empty(); });
-  return boxes;
 }
 
 int64_t TensorPart::global_begin_of_row(int64_t row) const {

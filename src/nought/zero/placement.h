@@ -13,20 +13,6 @@
 
 namespace nought {
 
-/// An interval of indices for each dimension.
-struct Box {
-  std::vector<Interval> sides;
-
-  bool empty() const;
-  int64_t numel() const;
-  friend bool operator==(const Box&, const Box&) = default;
-};
-
-/// The common part; empty if they do not meet.
-Box intersect(const Box& a, const Box& b);
-/// The box's elements as intervals of the flattened tensor, rising, none touching the next.
-std::vector<Interval> rows_of(const Box& box, const Shape& tensor);
-
 /// Elements that follow one another both in a rank's memory and in the flattened global tensor.
 struct PartRun {
   Interval local, global;
@@ -46,11 +32,6 @@ class TensorPart {
   /// For each dimension the intervals that the part has of it.
   const std::vector<std::vector<Interval>>& kept() const { return kept_; }
 
-  /// The part as boxes of the global tensor, each with its place in the rank's memory.
-  struct HeldBox {
-    Box global, local;
-  };
-  std::vector<HeldBox> boxes() const;
   /// Where elements `local` of the flattened part lie, in order: what a shard of a Partition is, say. Nothing for an
   /// empty interval, wherever it is.
   std::vector<PartRun> runs(Interval local) const;

@@ -57,7 +57,6 @@ class PowerSgd {
   }
   /// What is sent: the gradient and what was left out before, f32.
   Tensor sent(const Matrix& matrix) const;
-  void add_error(const Matrix& matrix) const;
   void write_back(const Matrix& matrix, const Tensor& p) const;
   void reduce_rest() const;
   void sum(const Tensor& tensor) const { ranks_.wait(ranks_.all_reduce(tensor), *context_.stream); }
