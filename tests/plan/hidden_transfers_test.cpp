@@ -199,12 +199,12 @@ StepTime predicted(WaitingRun& run, const OffloadOptions& offload, double rate, 
                    const std::function<void()>& four_steps) {
   run.step(), run.step();
   const StateTraffic all = run.store.traffic(), updates = run.store.optimizer().traffic(),
-                     gradients = run.store.optimizer().gradient_traffic();
+                     gradients = run.store.optimizer().states().gradient_traffic();
   four_steps();
   Prediction prediction;
   prediction.executed_flops = passes;
   const StateTraffic more = run.store.traffic() - all, updated = run.store.optimizer().traffic() - updates;
-  const StateTraffic added = run.store.optimizer().gradient_traffic() - gradients;
+  const StateTraffic added = run.store.optimizer().states().gradient_traffic() - gradients;
   const auto each = [](const StateTraffic& of_four) {
     return StateTraffic{.read = of_four.read / 4, .written = of_four.written / 4};
   };

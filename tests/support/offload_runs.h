@@ -126,14 +126,14 @@ struct Training {
       }
       reducer.finish(of, unit);
       if (drains) drain_streams();
-      optimizer.update_early();
+      optimizer.lane().update_early();
     }
   }
   void update(int step) {
     optimizer.begin_early(kLr, 0.5);
     form_gradients(step);
     reducer.finish_step();
-    if (norms) norms->push_back(context.to_host<double>(optimizer.owned_sums_of_squares()));
+    if (norms) norms->push_back(context.to_host<double>(optimizer.sums_of_squares()));
     residency.settle();
     if (optimizer.land()) exchange();
     if (optimizer.delays()) {
@@ -252,7 +252,7 @@ inline std::vector<std::pair<std::string, OptimizerOptions>> all_optimizers() {
 inline int64_t trained_elements(const Training& run) {
   int64_t numel = 0;
   for (const SegmentIndex at : segments_of(run.units, /*trainable=*/true))
-    for (const ParameterPiece& piece : pieces_in(*run.units[at.unit], at.segment, run.optimizer.scope(at)))
+    for (const ParameterPiece& piece : pieces_in(*run.units[at.unit], at.segment, run.optimizer.states().scope(at)))
       numel += piece.in_segment.size();
   return numel;
 }

@@ -131,7 +131,7 @@ TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
           run.form_gradients(0);
           run.reducer.finish_step();
           run.context.stream->synchronize();
-          run.optimizer.update_early();
+          run.optimizer.lane().update_early();
           EXPECT_TRUE(run.optimizer.abandon_early()) << "all are final";
         });
       }

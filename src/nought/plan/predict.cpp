@@ -122,7 +122,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {
-    const StateTraffic of_gradients = model.optimizer().gradient_traffic();
+    const StateTraffic of_gradients = model.optimizer().states().gradient_traffic();
     const SwapTraffic inputs = decoder.file_traffic();
     return Counters{rank.traffic_by_axes(), rank.work,
                     moved_by(model),        model.optimizer().traffic() - of_gradients,

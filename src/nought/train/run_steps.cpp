@@ -146,7 +146,7 @@ void RunSteps::finish() {
 }
 
 void RunSteps::end_serving() {
-  if (servers_) model_.optimizer().end_serving();
+  if (servers_) model_.optimizer().lane().end_serving();
 }
 
 // --- what is told of them ---

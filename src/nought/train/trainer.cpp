@@ -85,7 +85,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
-  for (const std::string& note : {model_.optimizer().note(), model_.residency().note()})
+  for (const std::string& note : {model_.optimizer().states().note(), model_.residency().note()})
     if (!note.empty()) notes_.push_back(note);
   if (plan_.spiky_loss_factor > 0) engine_.repeat_spikes(plan_.spiky_loss_factor);
   if (StragglerLog* log = recorder_.stragglers())

@@ -101,16 +101,9 @@ std::vector<OwnTensor> CompressedUpdate::own_tensors(
   return own;
 }
 
-Tensor CompressedUpdate::own_sums_of_squares() const {
-  const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  const Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
-  for (const SegmentStates& state : states_) {
-    const auto unit = static_cast<int64_t>(state.at.unit);
-    context_.run(SumSquares{.x = reducer_.reduced(state.at), .out = sum});
-    context_.run(Scale{.x = sum, .factor = static_cast<double>(state.ranks->size())});
-    context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
-  }
-  return sums;
+void CompressedUpdate::own_squares(const SegmentStates& state, const Tensor& sum) const {
+  context_.run(SumSquares{.x = reducer_.reduced(state.at), .out = sum});
+  context_.run(Scale{.x = sum, .factor = static_cast<double>(state.ranks->size())});
 }
 
 bool CompressedUpdate::update(int64_t number, double lr, double gradient_scale, const WalkTiles& walk) {

@@ -32,9 +32,9 @@ class CompressedUpdate {
 
   /// True if the update of this number, from 1 on, reads each rank's own gradients, which nobody has summed.
   bool reads_own_gradients(int64_t number) const;
-  /// By Unit, the sum of squares of this rank's own gradients times the number of ranks, f64 [units]: added over the
+  /// The sum of squares of this rank's own gradients of a segment times the number of ranks, f64 [1]: added over the
   /// ranks, the mean square norm of what each would have as a mean by itself.
-  Tensor own_sums_of_squares() const;
+  void own_squares(const SegmentStates& state, const Tensor& sum) const;
   /// What this rank has for itself after so many updates: errors of compression, and weights while each rank updates
   /// alone.
   std::vector<OwnTensor> own_tensors(int64_t updates,

@@ -81,7 +81,7 @@ GradSink MicroBatch::gradient(const Unit& unit, size_t first, size_t last) {
 void MicroBatch::finish(const Unit& unit) {
   if (!gradients_) return;
   model_.reducer_->finish(*gradients_, unit.index());
-  model_.optimizer_->update_early();
+  model_.optimizer_->lane().update_early();
 }
 
 }  // namespace nought

@@ -47,7 +47,7 @@ RotatingServers::~RotatingServers() {
 void RotatingServers::begin(int64_t steps) {
   pushed_ = landed_ = steps;
   model_.settle();
-  model_.optimizer().begin_serving();
+  model_.optimizer().lane().begin_serving();
 }
 
 void RotatingServers::push(const Pushed& of) {
@@ -61,21 +61,22 @@ void RotatingServers::push(const Pushed& of) {
   slot.landed = {.step = pushed_, .staleness = pushed_ - 1 - landed_};
   last_ = slot.landed.staleness;
   ++histogram_[static_cast<size_t>(last_)];
-  slot.done = model_.optimizer().submit_beside([this, &slot] { serve(slot); });
+  slot.done = model_.optimizer().lane().submit([this, &slot] { serve(slot); });
 }
 
 void RotatingServers::serve(Slot& slot) {
   ShardedOptimizer& optimizer = model_.optimizer();
-  const Context& context = optimizer.beside();
+  const Context& context = optimizer.lane().context();
+  const auto states_of = [&](size_t i) -> const SegmentStates& { return optimizer.states().at(segments_[i]); };
   std::vector<Event> events;
   for (size_t i = 0; i < segments_.size(); ++i) {
-    events.push_back(group_->reduce_scatter(slot.gradients[i], optimizer.held_gradients(segments_[i])));
+    events.push_back(group_->reduce_scatter(slot.gradients[i], states_of(i).held));
   }
   for (const Event& event : events) event.wait();
   // The sums of squares by Unit, and the loss: added as the Engine adds them in synchronous training. What a thread
   // beside the passes allocates would make their peak a matter of time, so it has room of its own.
   const int64_t units = sums_.numel() - 2;
-  optimizer.sum_held_squares(sums_.flat(0, units), room_);
+  optimizer.lane().sum_held_squares(sums_.flat(0, units), room_);
   const std::array<double, 2> told{slot.of.loss_sum, slot.of.stop ? 1.0 : 0.0};
   context.upload(std::span<const double>(told), sums_.flat(units, units + 2));
   group_->all_reduce(sums_).wait();
@@ -91,9 +92,9 @@ void RotatingServers::serve(Slot& slot) {
   optimizer.update_served(slot.of.lr, clip_factor(landed.grad_norm, slot.of.max_norm) / gradient_factor_);
   events.clear();
   for (size_t i = 0; i < segments_.size(); ++i) {
-    const Interval own = optimizer.scope(segments_[i]);
+    const Interval own = states_of(i).scope;
     const Tensor mine = slot.parameters[i].flat(own.begin, own.end);
-    context.copy(optimizer.served_parameters(segments_[i]), mine);
+    context.copy(states_of(i).next, mine);
     events.push_back(group_->all_gather(mine, slot.parameters[i]));
   }
   for (const Event& event : events) event.wait();

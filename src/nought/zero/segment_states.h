@@ -73,6 +73,18 @@ struct TileView {
   StateValues at(const PieceState& each) const { return {each.kind, values(each), scales(each)}; }
 };
 
+/// By Unit, the sums of squares that square(state, room) writes into `room`, f64 [1], of each segment for which it
+/// returns true. sums: f64 [units].
+template <class Square>
+void sum_squares(const Context& context, const std::vector<SegmentStates>& segments, const Tensor& sums,
+                 const Tensor& room, const Square& square) {
+  context.zero(sums);
+  for (const SegmentStates& state : segments) {
+    const auto unit = static_cast<int64_t>(state.at.unit);
+    if (square(state, room)) context.run(AddTo{.x = room, .into = sums.flat(unit, unit + 1)});
+  }
+}
+
 /// Calls work(tile) for each tile of some segments, when it is there.
 using TileWork = std::function<void(const TileView&)>;
 using WalkTiles = std::function<void(const TileWork& work)>;

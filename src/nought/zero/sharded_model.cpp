@@ -177,7 +177,7 @@ Tensor ShardedModel::finish_gradients() {
   reducer_->finish_step();
   if (power_sgd_ && power_sgd_->compresses(optimizer_->updates())) power_sgd_->reduce(optimizer_->updates());
   add_gradients_of_copies();
-  return optimizer_->wants_own_gradients() ? optimizer_->own_sums_of_squares() : optimizer_->owned_sums_of_squares();
+  return optimizer_->sums_of_squares();
 }
 
 void ShardedModel::add_gradients_of_copies() {

@@ -20,20 +20,21 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
               update_piece(tile, piece, lr, gradient_scale, {});
             }) {}
 
-Tensor ShardedOptimizer::owned_sums_of_squares() {
-  const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  const Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
-  for (const SegmentStates& state : table_.segments()) {
+Tensor ShardedOptimizer::sums_of_squares() const {
+  const Tensor room = context_.empty({1}, DType::f64, Category::workspace);
+  const Tensor sums = context_.empty({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
+  const bool own = wants_own_gradients();
+  sum_squares(context_, table_.segments(), sums, room, [&](const SegmentStates& state, const Tensor& sum) {
     const auto [begin, end] = state.counted;
-    if (state.counted.empty()) continue;
-    const auto unit = static_cast<int64_t>(state.at.unit);
-    if (const std::optional<size_t> number = reducer_.stored(state.at)) {
+    if (own) {
+      compressed_->own_squares(state, sum);
+    } else if (const std::optional<size_t> number = reducer_.stored(state.at); number && begin < end) {
       context_.copy(reducer_.store()->square(*number), sum);
-    } else {
+    } else if (begin < end) {
       context_.run(SumSquares{.x = reducer_.owned(state.at).flat(begin, end), .out = sum});
     }
-    context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
-  }
+    return own || begin < end;
+  });
   return sums;
 }
 

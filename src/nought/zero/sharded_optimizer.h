@@ -38,8 +38,8 @@ class ShardedOptimizer {
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
   /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
-  /// values at every stage.
-  Tensor owned_sums_of_squares();
+  /// values at every stage. Where wants_own_gradients(): CompressedUpdate::own_squares().
+  Tensor sums_of_squares() const;
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
   void update(double lr, double gradient_scale);
@@ -47,7 +47,6 @@ class ShardedOptimizer {
   /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send signs instead, or
   /// nothing (CompressedUpdate).
   bool wants_own_gradients() const { return compressed_ && compressed_->reads_own_gradients(updates_ + 1); }
-  Tensor own_sums_of_squares() const { return compressed_->own_sums_of_squares(); }
   /// What this rank has for itself: errors of compression, and weights while each rank updates alone.
   std::vector<OwnTensor> own_tensors() const;
   /// True if a run cannot go on without these.
@@ -59,9 +58,6 @@ class ShardedOptimizer {
     abandon_early();
     if (!delays()) lane_.begin_early(lr, gradient_scale, updates_ + 1);
   }
-  /// Begins to update the segments whose gradients have become final, on a thread of its own; nothing without
-  /// begin_early().
-  void update_early() { lane_.update_early(); }
   /// Waits for what was begun, and begins no more. True if parameters may have changed.
   bool abandon_early() { return lane_.abandon_early(); }
 
@@ -82,21 +78,13 @@ class ShardedOptimizer {
     lane_.load_pending(source, pending);
   }
 
-  /// Servers (zero/rotating_servers.h): from now on updates are made on the thread of submit_beside(), of what is in
-  /// held_gradients(), [scope], to served_parameters().
-  void begin_serving() { lane_.begin_serving(); }
-  void end_serving() { lane_.end_serving(); }
-  Event submit_beside(std::function<void()> work) { return lane_.submit(std::move(work)); }
-  const Context& beside() const { return lane_.context(); }
-  Tensor held_gradients(SegmentIndex at) const { return table_.at(at).held; }
-  Tensor served_parameters(SegmentIndex at) const { return table_.at(at).next; }
-  /// As owned_sums_of_squares(), of what is held, into f64 [units]; `room`: f64 [1].
-  void sum_held_squares(const Tensor& sums, const Tensor& room) const { lane_.sum_held_squares(sums, room); }
+  /// Where the masters and states are, and where updates that are not made at once are made.
+  StateTable& states() { return table_; }
+  const StateTable& states() const { return table_; }
+  UpdateLane& lane() { return lane_; }
+  /// The next update of a server (UpdateLane::begin_serving).
   void update_served(double lr, double gradient_scale) { lane_.update_served(lr, gradient_scale, ++updates_); }
 
-  /// The masters in fp32: reads those that this rank owns of a segment, [shard], where parameters lie. Nothing is
-  /// pending.
-  void read_masters(SegmentIndex at, const Tensor& owned) const { table_.read_masters(at, owned); }
   /// Masters and parameters become keeps * themselves + (1 - keeps) * `scoped`, f32 over scope(at) (the caller
   /// exchanges them). The states stay.
   void mix_masters(SegmentIndex at, const Tensor& scoped, double keeps) {
@@ -114,8 +102,6 @@ class ShardedOptimizer {
   /// How many updates were made; one that is pending is among them.
   int64_t updates() const { return updates_; }
 
-  /// Elements of the segment's flat buffer that this rank updates.
-  Interval scope(SegmentIndex at) const { return table_.scope(at); }
   using OwnedState = StateTable::OwnedState;
   /// All states of the elements that this rank owns and counts for all: what a checkpoint writes.
   std::vector<OwnedState> owned() const { return table_.owned(/*gradients=*/pending().has_value()); }
@@ -142,12 +128,8 @@ class ShardedOptimizer {
           });
   }
 
-  /// A line for the user on where states are, if that is a file; else "".
-  std::string note() const { return table_.note(); }
   /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const { return table_.traffic(); }
-  /// That of gradients in files beside the passes, which is a part of it.
-  StateTraffic gradient_traffic() const { return table_.gradient_traffic(); }
   /// How long that took.
   StateTimes times() const { return table_.times() + StateTimes{.waited = lane_.waited()}; }
 

@@ -126,8 +126,10 @@ class StateTable {
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const;
 
+  /// A line for the user on where states are, if that is a file; else "".
   std::string note() const { return store_->note(); }
   StateTraffic traffic() const;
+  /// That of gradients in files beside the passes, which is a part of it.
   StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->traffic() : StateTraffic{}; }
   StateTimes times() const;
 

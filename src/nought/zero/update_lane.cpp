@@ -238,15 +238,11 @@ void UpdateLane::end_serving() {
 }
 
 void UpdateLane::sum_held_squares(const Tensor& sums, const Tensor& room) const {
-  const Context& context = worker_context_;
-  context.zero(sums);
-  for (const SegmentStates& state : table_.segments()) {
+  sum_squares(worker_context_, table_.segments(), sums, room, [&](const SegmentStates& state, const Tensor& sum) {
     const auto [begin, end] = state.counted;
-    if (state.counted.empty()) continue;
-    const auto unit = static_cast<int64_t>(state.at.unit);
-    context.run(SumSquares{.x = state.held.flat(begin, end), .out = room});
-    context.run(AddTo{.x = room, .into = sums.flat(unit, unit + 1)});
-  }
+    if (begin < end) worker_context_.run(SumSquares{.x = state.held.flat(begin, end), .out = sum});
+    return begin < end;
+  });
 }
 
 void UpdateLane::update_served(double lr, double gradient_scale, int64_t number) {

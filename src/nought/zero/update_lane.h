@@ -38,6 +38,8 @@ class UpdateLane {
 
   // Each as ShardedOptimizer has it; number: that of the update, from 1 on.
   void begin_early(double lr, double gradient_scale, int64_t number);
+  /// Begins to update the segments whose gradients have become final, on a thread of its own; nothing without
+  /// begin_early().
   void update_early();
   bool abandon_early();
   /// Waits for what was begun. The places of the segments that are updated.
@@ -52,11 +54,14 @@ class UpdateLane {
   /// Waits until the gradients that were set aside are there.
   void await_gradients() const { arrived_.wait(); }
 
+  /// Servers (zero/rotating_servers.h): from now on updates are made by submit(), of SegmentStates::held, to
+  /// SegmentStates::next.
   void begin_serving();
   void end_serving();
   Event submit(std::function<void()> work) { return worker_->submit(std::move(work)); }
   /// What the thread computes with.
   const Context& context() const { return worker_context_; }
+  /// As ShardedOptimizer::sums_of_squares(), of what is held, into f64 [units]; `room`: f64 [1].
   void sum_held_squares(const Tensor& sums, const Tensor& room) const;
   void update_served(double lr, double gradient_scale, int64_t number);
 
