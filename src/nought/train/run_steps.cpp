@@ -137,6 +137,7 @@ void RunSteps::drain() {
 }
 
 void RunSteps::apply_last_update() {
+  if (made() < plan_.max_steps) return;
   drain();
   if (model_.optimizer().pending()) model_.finish_pending_update();
 }

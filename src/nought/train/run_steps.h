@@ -35,7 +35,7 @@ class RunSteps {
   StepResult make(std::span<const Batch> batches, double lr);
   /// Waits for updates that are on their way.
   void drain();
-  /// Applies an update that is put off, as no step follows.
+  /// If no step follows: waits for updates that are on their way, and applies one that is put off.
   void apply_last_update();
   /// No step follows: workers meet, so that all have the same weights.
   void finish();

@@ -16,10 +16,10 @@ StepRecorder::StepRecorder(const RunPlan& plan, Communicator& world, ShardedMode
     stragglers_.emplace(plan_.logging_steps, texts_of_ranks(world_, model_.context(), host_name()));
 }
 
-void StepRecorder::begin(int64_t step, int64_t traced) {
+void StepRecorder::begin(int64_t step) {
   Timeline* timeline = world_.timeline();
   if (timeline == nullptr) return;
-  traced_ = step == traced, profiled_ = plan_.profile && step == plan_.profile->step;
+  traced_ = step == traced_step_, profiled_ = plan_.profile && step == plan_.profile->step;
   if (traced_ || profiled_) {
     model_.settle();
     world_.barrier().wait();  // the moment that all ranks' times are from

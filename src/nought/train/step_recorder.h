@@ -23,8 +23,10 @@ class StepRecorder {
   /// object. Collective.
   StepRecorder(const RunPlan& plan, Communicator& world, ShardedModel& model, const Decoder& decoder);
 
-  /// The next step is number `step`, and the trace is that of the step number `traced`, or of none.
-  void begin(int64_t step, int64_t traced);
+  /// The trace is that of this step; without this call there is none.
+  void trace(int64_t step) { traced_step_ = step; }
+  /// The next step is number `step`.
+  void begin(int64_t step);
   /// The step has been made: adds to its report what its events tell. model_flops: of this rank's tokens.
   void end(StepReport& report, double model_flops);
   /// What went on between steps is no part of the next one.
@@ -44,6 +46,7 @@ class StepRecorder {
   const Decoder& decoder_;
   std::optional<StragglerLog> stragglers_;
   std::vector<CollectiveTotal> collectives_;
+  int64_t traced_step_ = 0;
   // Of the step that goes on:
   bool traced_ = false, profiled_ = false;
   TraceEvent::Clock::time_point origin_ = {};

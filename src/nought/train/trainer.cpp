@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "nought/base/json.h"
-#include "nought/checkpoint/export_record.h"
 #include "nought/checkpoint/resume.h"
 #include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
@@ -18,11 +17,9 @@
 #include "nought/measure/kept_peak.h"
 #include "nought/measure/stage_seconds.h"
 #include "nought/models/flops.h"
-#include "nought/optim/custom_optimizer.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/grown_weights.h"
-#include "nought/weights/hf_folder.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
@@ -41,16 +38,6 @@ RunPlan whole_plan(const RunPlan& plan, Communicator& world, const Context& cont
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
   const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
   return {plan.layout.micro_batch, plan.layout.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
-}
-
-/// What must be the same for a resumed run to continue as if it had never stopped.
-Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
-  return {{"seed", plan.seed},
-          {"train_batch", plan.train_batch},
-          {"seq_length", plan.data.seq_length},
-          {"separate_documents", plan.data.separate_documents},
-          {"dtype", name_of(plan.layout.sharding.dtype)},
-          {"data", fmt::format("{:016x}", data.fingerprint())}};
 }
 
 constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
@@ -76,12 +63,13 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite),
       steps_(plan_, world_, workers_.get(), sampler_, model_, engine_),
-      recorder_(plan_, world_, model_, decoder_) {
+      recorder_(plan_, world_, model_, decoder_),
+      saver_(plan_, world_, data_, *tokenizer_, sampler_, decoder_, model_, engine_, steps_) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
-  if (world.rank() == 0) files_ = hash_run_files(plan_);
+  saver_.hash_files();
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
@@ -100,7 +88,7 @@ void Trainer::load() {
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
-    const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
+    const Json now = saver_.fingerprint(), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
         notes_.push_back(
@@ -109,7 +97,7 @@ void Trainer::load() {
                         key, value.dump(), then.value(key, Json()).dump()));
     if (const std::string incomplete = describe_incomplete_after(start_); !incomplete.empty())
       notes_.push_back(incomplete);
-    const std::string changed = describe_changed_files(then.value("files", Json()), files_);
+    const std::string changed = describe_changed_files(then.value("files", Json()), saver_.files());
     if (!changed.empty()) notes_.push_back(changed);
     for (std::string& note : steps_.resume(checkpoint)) notes_.push_back(std::move(note));
     take_up(checkpoint.info());
@@ -137,16 +125,12 @@ void Trainer::load() {
 }
 
 void Trainer::take_up(const CheckpointInfo& info) {
-  const fs::path folder = plan_.output_dir;
-  const bool own = lies_in(start_, folder);
-  if (own) saved_ = info.step;
-  last_saved_ = start_;
+  saver_.resume(start_, info);
   validation_put_off_ = info.validated == false;
-  if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;
   if (mode_ != StartMode::rewind) return;
   world_.barrier().wait();  // every rank has read
   if (world_.rank() == 0)
-    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) remove_checkpoint(checkpoint);
+    for (const fs::path& checkpoint : checkpoints_of_others(start_, plan_.output_dir)) remove_checkpoint(checkpoint);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {
@@ -202,14 +186,8 @@ void Trainer::measure_machine() {
   memory.ledger().reset_peaks();
 }
 
-StepReport Trainer::recorded_step(double flops_per_token) {
-  recorder_.begin(steps_.made() + 1, traced_step_);
-  StepReport report = step(flops_per_token);
-  recorder_.end(report, flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size());
-  return report;
-}
-
 StepReport Trainer::step(double flops_per_token) {
+  recorder_.begin(steps_.made() + 1);
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = steps_.bytes_sent(), made = steps_.made();
   if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
@@ -241,62 +219,16 @@ StepReport Trainer::step(double flops_per_token) {
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
   if (world_.rank() == 0) report.mfu = peak_->share_of(flops_per_token * report.tokens_per_second);
   report.peak_flops = peak_->flops();
+  recorder_.end(report, flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size());
   return report;
-}
-
-Json Trainer::about() {
-  const int64_t steps = steps_.made();
-  Json about{{"family", decoder_.config().family},
-             {"max_steps", plan_.max_steps},
-             {"tokens", steps * sampler_.targets_per_step()},
-             {"epoch",
-              static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
-  for (const Resolved& row : plan_.resolved)
-    if (row.key == "optimizer") about["optimizer"] = row.value;
-  if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))
-    about["optimizer"] = custom->optimizer->name();
-  return about;
-}
-
-ModelConfig Trainer::exported_config() const { return with_stop_ids(decoder_.config(), data_.stop_ids, *tokenizer_); }
-
-TokenizerExport Trainer::exported_tokenizer() const {
-  return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
 }
 
 void Trainer::save() {
   if (plan_.weight_hash_interval > 0) check_replicas();
   note_phase(world_, "saving");
-  steps_.drain();
-  CheckpointInfo info{.step = steps_.made(),
-                      .world_size = world_.size(),
-                      .zero_stage = plan_.layout.zero_stage,
-                      .run = fingerprint_of(plan_, sampler_.dataset()),
-                      .skipped = engine_.skipped(),
-                      .loss_scale = engine_.scaler().state(),
-                      .model_state = decoder_.state(),
-                      .validated = validated_ == steps_.made(),
-                      .pending = model_.optimizer().pending(),
-                      .best = best_,
-                      .written_by = plan_.program,
-                      .about = about()};
-  info.run["files"] = files_;
-  info.local = steps_.worker_info();
-  last_saved_ = save_checkpoint(
-      model_, info, plan_.output_dir,
-      [&](const fs::path& folder) {
-        export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
-      },
-      steps_.checkpointed());
-  saved_ = info.step;
-  remove_old();
+  saver_.save(/*validated=*/validated_ == steps_.made());
   recorder_.forget();
-  tell([&](TrainObserver& observer) { observer.on_checkpoint(last_saved_); });
-}
-
-void Trainer::remove_old() {
-  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
-  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
+  tell([&](TrainObserver& observer) { observer.on_checkpoint(saver_.last_saved()); });
 }
 
 // --- from step to step ---
@@ -308,7 +240,7 @@ void Trainer::stop_on(std::function<int()> signal) {
 
 void Trainer::check_replicas() {
   if (std::exchange(compared_, steps_.made()) == steps_.made()) return;
-  require_same_replicas(model_, compared_, last_saved_);
+  require_same_replicas(model_, compared_, saver_.last_saved());
   recorder_.forget();
 }
 
@@ -322,24 +254,24 @@ int Trainer::make_steps() {
   measure_machine();
   const RunSummary start = summary(steps_.made());
   tell([&](TrainObserver& observer) { observer.on_start(start); });
-  if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
+  if (!plan_.trace_file.empty()) recorder_.trace(std::min(start.first_step + kTracedStep, plan_.max_steps));
 
-  apply_last_update();
+  steps_.apply_last_update();
   if (validation_put_off_ && calendar().validates_after(start.first_step)) validate();
   bool stop = false;
   while (!stop && steps_.made() < plan_.max_steps) {
-    const StepReport report = recorded_step(start.flops_per_token);
-    apply_last_update();
+    const StepReport report = step(start.flops_per_token);
+    steps_.apply_last_update();
     tell([&](TrainObserver& observer) { observer.on_step(report); });
     if (calendar().compares_replicas_after(report.step)) check_replicas();
     stop = report.stop || do_what_is_due(report.step);
   }
   if (!stop) {
     if (plan_.best && validated_ != steps_.made()) validate();
-    if (saved_ != steps_.made())
+    if (saver_.saved() != steps_.made())
       save();
     else
-      remove_old();  // a run that was killed behind its last save had not come to that
+      saver_.remove_old();  // a run that was killed behind its last save had not come to that
     stop = agreed_signal() != 0;
   }
   return stop ? interrupt() : 0;
@@ -353,10 +285,6 @@ void Trainer::finish() {
   if (!collectives.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives); });
   const std::vector<RankMemory> peaks = gather_peaks(world_, context_);
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
-}
-
-void Trainer::apply_last_update() {
-  if (steps_.made() >= plan_.max_steps) steps_.apply_last_update();
 }
 
 bool Trainer::do_what_is_due(int64_t step) {
@@ -375,7 +303,7 @@ void Trainer::validate() {
   recorder_.forget();
   // What is compared are checkpoints: those that are due, and the last.
   if (plan_.best && (calendar().saves_after(validated_) || validated_ == plan_.max_steps))
-    best_ = best_with(best_, validated_, result, *plan_.best);
+    saver_.compare(validated_, result);
   tell([&](TrainObserver& observer) { observer.on_validation(validated_, result); });
 }
 
@@ -388,25 +316,10 @@ void Trainer::sample() {
 
 void Trainer::export_weights() {
   note_phase(world_, "export");
-  ExportRecord record{.step = steps_.made(), .written_by = plan_.program};
-  if (best_ && best_->step != record.step) {
-    const fs::path path = found_by_first(world_, context_, [&] {
-      fs::path found = checkpoint_path(plan_.output_dir, best_->step);
-      require<IoError>(is_checkpoint(found),
-                       "{} was the best checkpoint and is gone: `nought convert` writes the weights of another one",
-                       found.string());
-      return found.string();
-    });
-    const Checkpoint checkpoint(path, decoder_);
-    steps_.end_serving();
-    model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
-    record.best = best_;
-  }
-  if (best_)
-    tell([&](TrainObserver& observer) { observer.on_best(*best_, checkpoint_path(plan_.output_dir, best_->step)); });
-  if (!workers_ || workers_->index() == 0)
-    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
-  if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
+  const ExportRecord record = saver_.load_best();
+  if (const auto& best = saver_.best())
+    tell([&](TrainObserver& observer) { observer.on_best(*best, checkpoint_path(plan_.output_dir, best->step)); });
+  saver_.export_weights(record, /*writes=*/!workers_ || workers_->index() == 0);
 }
 
 int Trainer::agreed_signal() {
@@ -418,8 +331,8 @@ int Trainer::agreed_signal() {
 }
 
 int Trainer::interrupt() {
-  if (saved_ != steps_.made()) save();
-  tell([&](TrainObserver& observer) { observer.on_interrupt(steps_.made(), last_saved_); });
+  if (saver_.saved() != steps_.made()) save();
+  tell([&](TrainObserver& observer) { observer.on_interrupt(steps_.made(), saver_.last_saved()); });
   return agreed_signal();
 }
 

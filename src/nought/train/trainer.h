@@ -14,10 +14,10 @@
 #include "nought/engine/engine.h"
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
-#include "nought/text/tokenizer_export.h"
 #include "nought/train/observer.h"
 #include "nought/train/run_calendar.h"
 #include "nought/train/run_data.h"
+#include "nought/train/run_saver.h"
 #include "nought/train/run_steps.h"
 #include "nought/train/step_recorder.h"
 
@@ -69,23 +69,16 @@ class Trainer {
   void measure_machine();
   RunSummary summary(int64_t first_step) const;
   /// Makes a step. If the plan asks for it, records trace events and adds what they tell to the report.
-  StepReport recorded_step(double flops_per_token);
   StepReport step(double flops_per_token);
   /// Compares the replicas, unless that was done after this step.
   void check_replicas();
-  /// What exports and checkpoints say of the model and its tokenizer.
-  ModelConfig exported_config() const;
-  TokenizerExport exported_tokenizer() const;
+  /// Saves and tells.
   void save();
-  void remove_old();  // checkpoints beyond save_total_limit
-  Json about();
   RunCalendar calendar() const { return {plan_, sampler_.dataset().num_samples()}; }
   void validate();
   void sample();
   /// Validates, samples and saves, as it is due after a step. True if a rank was asked to stop meanwhile.
   bool do_what_is_due(int64_t step);
-  /// Applies an update that is put off when no step follows it.
-  void apply_last_update();
   void export_weights();
   /// The signal that a rank was asked by, the same on all ranks; 0: none. Collective, if there is a stop_on().
   int agreed_signal();
@@ -112,16 +105,13 @@ class Trainer {
   Engine engine_;
   RunSteps steps_;
   StepRecorder recorder_;
+  RunSaver saver_;
   std::optional<MatrixPeak> peak_;  // set by measure_machine()
-  Json files_;                      // what the run reads, on rank 0 (run_files.h)
   std::string start_;
   std::function<int()> stop_signal_;
-  std::optional<BestModel> best_;
-  int64_t saved_ = -1, validated_ = -1;  // after so many steps last; -1: not yet
-  bool validation_put_off_ = false;      // a signal ended the run before its last validation
-  std::filesystem::path last_saved_;
-  int64_t traced_step_ = 0;  // the step that is traced; 0: none
-  int64_t compared_ = -1;    // replicas were compared after so many steps last; -1: not yet
+  int64_t validated_ = -1;           // after so many steps last; -1: not yet
+  int64_t compared_ = -1;            // replicas were, the same
+  bool validation_put_off_ = false;  // a signal ended the run before its last validation
   std::vector<std::string> notes_;
 };
 

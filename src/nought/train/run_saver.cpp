@@ -1,0 +1,123 @@
+#include "nought/train/run_saver.h"
+
+#include "nought/checkpoint/resume.h"
+#include "nought/checkpoint/run_files.h"
+#include "nought/comm/first_rank.h"
+#include "nought/optim/custom_optimizer.h"
+#include "nought/weights/hf_folder.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
+                   const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps)
+    : plan_(plan),
+      world_(world),
+      data_(data),
+      tokenizer_(tokenizer),
+      sampler_(sampler),
+      decoder_(decoder),
+      model_(model),
+      engine_(engine),
+      steps_(steps) {}
+
+void RunSaver::hash_files() {
+  if (world_.rank() == 0) files_ = hash_run_files(plan_);
+}
+
+Json RunSaver::fingerprint() const {
+  return {{"seed", plan_.seed},
+          {"train_batch", plan_.train_batch},
+          {"seq_length", plan_.data.seq_length},
+          {"separate_documents", plan_.data.separate_documents},
+          {"dtype", name_of(plan_.layout.sharding.dtype)},
+          {"data", fmt::format("{:016x}", sampler_.dataset().fingerprint())}};
+}
+
+void RunSaver::resume(const fs::path& checkpoint, const CheckpointInfo& info) {
+  const bool own = lies_in(checkpoint, plan_.output_dir);
+  if (own) saved_ = info.step;
+  last_saved_ = checkpoint;
+  if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;
+}
+
+Json RunSaver::about() const {
+  const int64_t steps = steps_.made();
+  Json about{{"family", decoder_.config().family},
+             {"max_steps", plan_.max_steps},
+             {"tokens", steps * sampler_.targets_per_step()},
+             {"epoch",
+              static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
+  for (const Resolved& row : plan_.resolved)
+    if (row.key == "optimizer") about["optimizer"] = row.value;
+  if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))
+    about["optimizer"] = custom->optimizer->name();
+  return about;
+}
+
+ModelConfig RunSaver::exported_config() const { return with_stop_ids(decoder_.config(), data_.stop_ids, tokenizer_); }
+
+TokenizerExport RunSaver::exported_tokenizer() const {
+  return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
+}
+
+void RunSaver::save(bool validated) {
+  steps_.drain();
+  CheckpointInfo info{.step = steps_.made(),
+                      .world_size = world_.size(),
+                      .zero_stage = plan_.layout.zero_stage,
+                      .run = fingerprint(),
+                      .skipped = engine_.skipped(),
+                      .loss_scale = engine_.scaler().state(),
+                      .model_state = decoder_.state(),
+                      .validated = validated,
+                      .pending = model_.optimizer().pending(),
+                      .best = best_,
+                      .written_by = plan_.program,
+                      .about = about()};
+  info.run["files"] = files_;
+  info.local = steps_.worker_info();
+  last_saved_ = save_checkpoint(
+      model_, info, plan_.output_dir,
+      [&](const fs::path& folder) {
+        export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
+      },
+      steps_.checkpointed());
+  saved_ = info.step;
+  remove_old();
+}
+
+void RunSaver::remove_old() {
+  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
+  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
+}
+
+void RunSaver::compare(int64_t step, const Evaluation& evaluation) {
+  best_ = best_with(best_, step, evaluation, *plan_.best);
+}
+
+ExportRecord RunSaver::load_best() {
+  ExportRecord record{.step = steps_.made(), .written_by = plan_.program};
+  if (!best_ || best_->step == record.step) return record;
+  const fs::path path = found_by_first(world_, model_.context(), [&] {
+    fs::path found = checkpoint_path(plan_.output_dir, best_->step);
+    require<IoError>(is_checkpoint(found),
+                     "{} was the best checkpoint and is gone: `nought convert` writes the weights of another one",
+                     found.string());
+    return found.string();
+  });
+  const Checkpoint checkpoint(path, decoder_);
+  steps_.end_serving();
+  model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
+  record.best = best_;
+  return record;
+}
+
+void RunSaver::export_weights(const ExportRecord& record, bool writes) {
+  if (writes)
+    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
+  if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
+}
+
+}  // namespace nought

@@ -1,0 +1,76 @@
+// RunSaver: what a run writes to its output folder: checkpoints, of which it keeps the last ones and the best, and the
+// weights in the end.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "nought/base/json.h"
+#include "nought/checkpoint/best_model.h"
+#include "nought/checkpoint/checkpoint.h"
+#include "nought/checkpoint/export_record.h"
+#include "nought/config/run_plan.h"
+#include "nought/data/sampler.h"
+#include "nought/engine/engine.h"
+#include "nought/models/decoder.h"
+#include "nought/text/tokenizer_export.h"
+#include "nought/train/run_data.h"
+#include "nought/train/run_steps.h"
+
+namespace nought {
+
+class RunSaver {
+ public:
+  /// All must outlive this object.
+  RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
+           const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps);
+
+  /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
+  void hash_files();
+  const Json& files() const { return files_; }
+  /// What must be the same for a resumed run to continue as if it had never stopped.
+  Json fingerprint() const;
+  /// The run continues `checkpoint`, of this run or of another one.
+  void resume(const std::filesystem::path& checkpoint, const CheckpointInfo& info);
+
+  /// Saves a checkpoint, and removes those beyond save_total_limit. validated: it will not be validated again.
+  /// Collective.
+  void save(bool validated);
+  void remove_old();
+  /// After so many steps last; -1: not yet.
+  int64_t saved() const { return saved_; }
+  const std::filesystem::path& last_saved() const { return last_saved_; }
+
+  /// The checkpoint of this step has been validated: it may be the best so far.
+  void compare(int64_t step, const Evaluation& evaluation);
+  /// The best checkpoint so far, if the plan compares them.
+  const std::optional<BestModel>& best() const { return best_; }
+  /// Loads the weights of the best checkpoint, unless they are the present ones. Returns what to say of those that are
+  /// there now. IoError if it is gone. Collective.
+  ExportRecord load_best();
+  /// Writes the weights. writes: false on ranks of workers that leave it to the first one. Collective.
+  void export_weights(const ExportRecord& record, bool writes);
+
+ private:
+  /// What exports and checkpoints say of the model and its tokenizer.
+  ModelConfig exported_config() const;
+  TokenizerExport exported_tokenizer() const;
+  Json about() const;
+
+  const RunPlan& plan_;
+  Communicator& world_;
+  const RunData& data_;
+  const Tokenizer& tokenizer_;
+  const TrainSampler& sampler_;
+  Decoder& decoder_;
+  ShardedModel& model_;
+  Engine& engine_;
+  RunSteps& steps_;
+  Json files_;
+  std::optional<BestModel> best_;
+  int64_t saved_ = -1;
+  std::filesystem::path last_saved_;
+};
+
+}  // namespace nought
