@@ -62,11 +62,6 @@ class SomeWork {
   int times_ = 1;
 };
 
-double middle_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// What a call takes behind work, besides the work: ranks do not end theirs at once. Ranks that are more than the cores
 /// wait for a turn, too, which differs from call to call, and then it is a mean that counts. 0 where other programs
 /// take the cores: one would wait for these.
@@ -76,19 +71,21 @@ double seconds_behind_work(Communicator& ranks, const Context& context, const Sh
   constexpr double kBusy = 1.1;  // times that work takes longer than ranks alone explain
   const SomeWork work(context);
   const double share = std::max(cores.share, 1.0);
-  std::vector<double> waited, stretched;
+  std::vector<double> waited;
+  double all_worked = 0, all_alone = 0;
   ranks.barrier().wait();
   for (size_t i = 0; i < kCalls; ++i) {
     double processor = 0;
     const double worked = seconds_of([&] { processor = processor_seconds_of([&] { work.run(); }); });
     const double called = seconds_of(call), alone = cores.threads == 1 ? processor : worked;
-    waited.push_back(worked + called - share * alone), stretched.push_back(worked / (share * alone));
+    waited.push_back(worked + called - share * alone);
+    all_worked += worked, all_alone += share * alone;
   }
-  std::array<double, 1> busiest{middle_of(stretched)};
+  std::array<double, 1> busiest{all_worked / all_alone};
   all_reduce_values(ranks, context, busiest, ReduceOp::max);
   if (busiest[0] > kBusy) return 0;
-  if (share == 1) return middle_of(waited);
   std::sort(waited.begin(), waited.end());
+  if (share == 1) return waited[kCalls / 4];
   const auto most = waited.begin() + kCalls * 9 / 10;
   return std::accumulate(waited.begin(), most, 0.0) / static_cast<double>(most - waited.begin());
 }
