@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 
