@@ -39,30 +39,30 @@ Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterVi
                      .c = y,
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
-  return tape.record(
-      y, {x, weight, bias},
-      [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
-        const Context& context = gradients.context();
-        const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
-        if (weight.trained()) {
-          gradients.later(weight,
-                          [x = x.prepared(context), dy, out_in, round_x](const Context& context, const GradSink& dw) {
-                            const Tensor value = round_x(context, x(context));
-                            context.run(MatMul{.a = out_in ? dy : value,
-                                               .b = out_in ? value : dy,
-                                               .c = dw.into,
-                                               .transpose_a = true,
-                                               .accumulate = dw.accumulate});
-                          });
-        }
-        if (GradSink db = gradients.sink(bias)) context.run(SumRows{d_y, db.into, db.accumulate});
-        if (GradSink dx = gradients.sink(x))
-          context.run(MatMul{.a = dy,
-                             .b = rounded(context, round_w, weight.value()),
-                             .c = dx.into,
-                             .transpose_b = !out_in,
-                             .accumulate = dx.accumulate});
-      });
+  const Saved kept(x, weight.trained());
+  return tape.record(y, {x, weight, bias},
+                     [x = kept, weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
+                       const Context& context = gradients.context();
+                       const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
+                       if (weight.trained()) {
+                         gradients.later(weight, [x = x.prepared(context), dy, out_in, round_x](const Context& context,
+                                                                                                const GradSink& dw) {
+                           const Tensor value = round_x(context, x(context));
+                           context.run(MatMul{.a = out_in ? dy : value,
+                                              .b = out_in ? value : dy,
+                                              .c = dw.into,
+                                              .transpose_a = true,
+                                              .accumulate = dw.accumulate});
+                         });
+                       }
+                       if (GradSink db = gradients.sink(bias)) context.run(SumRows{d_y, db.into, db.accumulate});
+                       if (GradSink dx = gradients.sink(x))
+                         context.run(MatMul{.a = dy,
+                                            .b = rounded(context, round_w, weight.value()),
+                                            .c = dx.into,
+                                            .transpose_b = !out_in,
+                                            .accumulate = dx.accumulate});
+                     });
 }
 
 namespace {

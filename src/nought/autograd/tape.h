@@ -49,12 +49,14 @@ class Wanted {
 /// What a node keeps of an input for its backward: the value, or how to compute it again.
 class Saved {
  public:
-  explicit Saved(const Var& x)
+  /// value_is_read: false for a node that asks for the input's gradient alone, such as a product with a frozen weight.
+  explicit Saved(const Var& x, bool value_is_read = true)
       : slot(x.slot),
         shape(x.value.shape()),
         dtype(x.value.dtype()),
-        value_(x.again ? Tensor{} : x.value),
-        again_(x.again) {}
+        value_(x.again || !value_is_read ? Tensor{} : x.value) {
+    if (value_is_read) again_ = x.again;
+  }
   /// To be called while the Unit is leased. What it gives needs no lease.
   Later prepared(const Context& context) const {
     if (again_) return again_(context);
