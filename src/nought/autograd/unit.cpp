@@ -13,6 +13,7 @@ bool decays(ParameterRole role) {
     case ParameterRole::embedding:
     case ParameterRole::head:
     case ParameterRole::router:
+    case ParameterRole::adapter:
       return true;
     case ParameterRole::norm:
     case ParameterRole::bias:

@@ -27,13 +27,15 @@ class UnitStore;
 
 /// How a parameter starts. Values are a function of (seed, parameter name, index), never of the layout.
 struct Init {
-  enum class Kind : uint8_t { zeros, ones, normal };
+  enum class Kind : uint8_t { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double std = 0;
+  double std = 0;    // of normal values
+  double bound = 0;  // uniform values lie between -bound and bound
 
-  static Init zeros() { return {Kind::zeros, 0}; }
-  static Init ones() { return {Kind::ones, 0}; }
-  static Init normal(double std) { return {Kind::normal, std}; }
+  static Init zeros() { return {}; }
+  static Init ones() { return {.kind = Kind::ones}; }
+  static Init normal(double std) { return {.kind = Kind::normal, .std = std}; }
+  static Init uniform(double bound) { return {.kind = Kind::uniform, .bound = bound}; }
 };
 
 /// What a parameter is. Optimizers and reports decide by it, never by its name or its Unit's.
@@ -47,6 +49,7 @@ enum class ParameterRole : uint8_t {
   sink,         // scores that attention heads give to nothing
   router,       // the product that scores experts
   choice_bias,  // what is added to experts' scores for the choice alone; it has no gradient
+  adapter,      // a factor of the low-rank product that an adapter adds to a frozen one
 };
 /// Matrices of any kind take part in weight decay, other parameters do not.
 bool decays(ParameterRole role);

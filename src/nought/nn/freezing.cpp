@@ -22,7 +22,10 @@ void code_frozen(Model& model) {
 }  // namespace
 
 Model& apply(const Freezing& freezing, Model& model) {
-  if (freezing.empty()) return model;
+  if (freezing.empty()) {
+    if (freezing.codes) code_frozen(model);  // what an adapter leaves frozen
+    return model;
+  }
   require<ConfigError>(!freezing.freeze.empty(),
                        "training.trainable has no effect without training.freeze, as everything is trained; to train "
                        "only what it names, write \"freeze\": [\".\"]");

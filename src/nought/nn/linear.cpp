@@ -6,6 +6,18 @@
 
 namespace nought {
 
+namespace {
+
+/// Whether an adapter trains the biases of some of the layers alone.
+bool tells_biases_apart(const Linear::Options& options) {
+  if (options.adapter == nullptr) return false;
+  const auto trains = [&](const std::string& name) { return options.adapter->saves(name + ".bias"); };
+  const auto count = std::count_if(options.names.begin(), options.names.end(), trains);
+  return count > 0 && count < std::ssize(options.names);
+}
+
+}  // namespace
+
 Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ranks_(options.ranks), cut_(options.cut) {
   require<ShapeError>(!options.names.empty() && options.names.size() == options.out.size(),
                       "a linear layer needs one output size per name");
@@ -30,16 +42,17 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
     for (const int64_t fused : options.fused) count += part_of(fused);
     return count;
   };
-  int64_t total = 0;  // outputs of this rank
+  std::vector<int64_t> widths;  // outputs of this rank
   std::vector<ParameterView> views;
   for (size_t i = 0; i < options.names.size(); ++i) {
-    total += cuts_outputs ? held(options.out[i]) : options.out[i];
+    widths.push_back(cuts_outputs ? held(options.out[i]) : options.out[i]);
     const TensorRanks::Whole whole{shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1,
                                    cuts_outputs ? options.fused : std::vector<int64_t>{}};
     views.push_back(add(unit, options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
                         ParameterRole::matrix));
   }
   const int64_t in = cut_ == LinearCut::inputs ? part_of(options.in) : options.in;
+  const int64_t total = std::accumulate(widths.begin(), widths.end(), int64_t{0});
   weight_ = unit.join(views.front(), views.back(), shape(in, total));
   if (options.fp8) {
     Communicator* const sharers = ranks_.several() && cut_ != LinearCut::none ? &ranks_.group() : nullptr;
@@ -48,13 +61,31 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
     fp8_.sharers = {cuts_outputs ? nullptr : sharers, sharers, cuts_outputs ? sharers : nullptr};
     if (slicing.several()) fp8_.sharers = {&slicing.group(), nullptr, &slicing.group()};
   }
-  if (!options.bias) return;
-  views.clear();
-  Unit& bias_unit = options.bias_unit != nullptr ? *options.bias_unit : unit;
-  for (size_t i = 0; i < options.names.size(); ++i)
-    views.push_back(add(bias_unit, options.names[i] + ".bias", {{options.out[i]}, 0, options.fused}, cuts_outputs,
-                        Init::zeros(), ParameterRole::bias));
-  bias_ = bias_unit.join(views.front(), views.back(), {total});
+  if (options.bias) {
+    views.clear();
+    Unit& bias_unit = options.bias_unit != nullptr ? *options.bias_unit : unit;
+    for (size_t i = 0; i < options.names.size(); ++i)
+      views.push_back(add(bias_unit, options.names[i] + ".bias", {{options.out[i]}, 0, options.fused}, cuts_outputs,
+                          Init::zeros(), ParameterRole::bias));
+    if (tells_biases_apart(options)) {
+      int64_t begin = 0;
+      for (size_t i = 0; i < views.size(); begin += widths[i++])
+        biases_.push_back({views[i], begin, begin + widths[i]});
+    } else {
+      bias_ = bias_unit.join(views.front(), views.back(), {total});
+    }
+  }
+  if (options.adapter == nullptr) return;
+  require(tiles == 1, "{}: an adapter's product is not cut into tiles", options.names[0]);
+  low_rank_ = LowRankProducts(unit, *options.adapter,
+                              {.in = options.in,
+                               .names = options.names,
+                               .out = options.out,
+                               .width = std::move(widths),
+                               .fused = options.fused,
+                               .cut = cut_,
+                               .ranks = ranks_,
+                               .slicing = slicing});
 }
 
 Var Linear::operator()(Tape& tape, const Var& x, const TokenSlices& slices) const {
@@ -66,7 +97,10 @@ Var Linear::enter(Tape& tape, const Var& x, const TokenSlices& slices) const {
 }
 
 Var Linear::multiply(Tape& tape, const Var& x) const {
-  return linear(tape, x, weight_, adds_bias() ? bias_ : ParameterView{}, layout_, fp8_);
+  const Var y = linear(tape, x, weight_, adds_bias() ? bias_ : ParameterView{}, layout_, fp8_);
+  Var sum = low_rank_.empty() ? y : low_rank_.add_to(tape, y, x);
+  for (const ColumnsBias& each : biases_) sum = add_bias(tape, sum, each.bias, each.begin, each.end);
+  return sum;
 }
 
 Var Linear::leave(Tape& tape, const Var& product, const TokenSlices& slices) const {

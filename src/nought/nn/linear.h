@@ -1,20 +1,16 @@
 // Linear: multiplies by a weight, or by several adjacent weights in one product.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/nn/linear_cut.h"
+#include "nought/nn/low_rank.h"
 #include "nought/parallel/token_slices.h"
 
 namespace nought {
-
-/// Which side of a layer's products is cut over ranks (arXiv 1909.08053).
-enum class LinearCut : uint8_t {
-  none,
-  outputs,  // each rank forms its columns of y; x is the same on all
-  inputs    // each rank has its columns of x; y is the sum over the ranks, to which b is added once
-};
 
 /// One of the tiles that the dimension which ranks cut is cut into before: each is a layer of its own, and y is their
 /// outputs side by side, or the sum of theirs.
@@ -40,6 +36,7 @@ class Linear {
     std::vector<int64_t> fused = {};  // LinearCut::outputs, one name: the outputs of the tensors that it joins
     LinearTile tile = {};             // of the outputs or inputs that are cut; `in` and `out` are those of all tiles
     Unit* bias_unit = nullptr;        // it has b; null: the Unit of W
+    const ModelAdapter* adapter = nullptr;  // what it adds to layers of these names; null: nothing
   };
   Linear() = default;
   Linear(Unit& unit, const Options& options);
@@ -53,13 +50,23 @@ class Linear {
   Var multiply(Tape& tape, const Var& x) const;
   Var leave(Tape& tape, const Var& product, const TokenSlices& slices) const;
   /// True if a gradient of its parameters is wanted.
-  bool trained() const { return weight_.trained() || bias_.trained(); }
+  bool trained() const {
+    return weight_.trained() || bias_.trained() || low_rank_.trained() ||
+           std::any_of(biases_.begin(), biases_.end(), [](const ColumnsBias& each) { return each.bias.trained(); });
+  }
 
  private:
+  /// A bias of some columns, where an adapter trains one of several layers' alone.
+  struct ColumnsBias {
+    ParameterView bias;
+    int64_t begin = 0, end = 0;
+  };
   /// The sum of the ranks' products has the bias once.
   bool adds_bias() const { return cut_ != LinearCut::inputs || ranks_.rank() == 0; }
 
   ParameterView weight_, bias_;
+  LowRankProducts low_rank_;
+  std::vector<ColumnsBias> biases_;  // instead of bias_
   WeightLayout layout_ = WeightLayout::out_in;
   Fp8Layer fp8_;
   TensorRanks ranks_;

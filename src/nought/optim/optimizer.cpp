@@ -203,7 +203,7 @@ namespace {
 /// What Muon orthogonalises: the matrices of blocks.
 bool is_hidden_matrix(const Parameter& parameter) {
   const bool product = parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert ||
-                       parameter.role == ParameterRole::router;
+                       parameter.role == ParameterRole::adapter || parameter.role == ParameterRole::router;
   return product && parameter.shape.rank() >= 2;
 }
 

@@ -6,6 +6,20 @@
 
 namespace nought {
 
+namespace {
+
+/// x[i] = the (first + i)-th value of the key between -bound and bound, rounded to fp32 and then to x's dtype.
+void fill_uniform(const Tensor& x, uint64_t key, int64_t first, double bound) {
+  visit_float(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* out = x.data<T>();
+    for (int64_t i = 0; i < x.numel(); ++i)
+      out[i] = T(static_cast<float>(bound * (2 * uniform_at(key, static_cast<uint64_t>(first + i)) - 1)));
+  });
+}
+
+}  // namespace
+
 void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
           std::span<const Interval> elements, const Tensor& destination) {
   if (destination.on_host()) return source.fill(kind, parameter, elements, destination);
@@ -17,11 +31,18 @@ void fill(const Context& context, const StateSource& source, StateKind kind, con
 
 void InitialState::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                         const Tensor& destination) const {
-  const bool is_normal = kind == StateKind::master && parameter.init.kind == Init::Kind::normal;
-  const bool is_one = kind == StateKind::master && parameter.init.kind == Init::Kind::ones;
+  const Init init = kind == StateKind::master ? parameter.init : Init::zeros();
+  const uint64_t key = stable_hash(parameter.name, seed_);
   for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
-    if (is_normal) return fill_normal(values, stable_hash(parameter.name, seed_), interval.begin, parameter.init.std);
-    cpu::run(Fill{.x = values, .value = is_one ? 1.0 : 0.0});
+    switch (init.kind) {
+      case Init::Kind::normal:
+        return fill_normal(values, key, interval.begin, init.std);
+      case Init::Kind::uniform:
+        return fill_uniform(values, key, interval.begin, init.bound);
+      case Init::Kind::zeros:
+      case Init::Kind::ones:
+        return cpu::run(Fill{.x = values, .value = init.kind == Init::Kind::ones ? 1.0 : 0.0});
+    }
   });
 }
 

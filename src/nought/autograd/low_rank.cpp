@@ -1,0 +1,112 @@
+#include "nought/autograd/low_rank.h"
+
+#include <algorithm>
+
+namespace nought {
+
+namespace {
+
+/// Columns [begin, end) of x: x itself if it has no others, or else a copy.
+Tensor columns_of(const Context& context, const Tensor& x, int64_t begin, int64_t end) {
+  const int64_t width = x.dim(-1), count = end - begin;
+  if (count == width) return x;
+  Tensor y = context.empty({x.rows(), count}, x.dtype(), Category::workspace);
+  context.run(
+      CopyHeads{.from = {x, begin, width}, .to = {y, 0, count}, .tokens = x.rows(), .num_heads = 1, .head_dim = count});
+  return y;
+}
+
+/// Writes, or adds, x to columns [begin, begin + its own) of y.
+void put_columns(const Context& context, const Tensor& x, const Tensor& y, int64_t begin, bool accumulate) {
+  const int64_t count = x.dim(-1);
+  context.run(CopyHeads{.from = {x, 0, count},
+                        .to = {y, begin, y.dim(-1)},
+                        .tokens = x.rows(),
+                        .num_heads = 1,
+                        .head_dim = count,
+                        .accumulate = accumulate});
+}
+
+void scale_by(const Context& context, const Tensor& x, double factor) {
+  if (factor != 1) context.run(Scale{.x = x, .factor = factor});
+}
+
+/// x A^T of some columns, times their scale: what their B is multiplied by.
+Tensor shrunk(const Context& context, const Tensor& all, int64_t first, const LowRankColumns& of, bool alone) {
+  Tensor z = alone ? all : context.empty({all.rows(), of.rank}, all.dtype());
+  if (!alone) put_columns(context, columns_of(context, all, first, first + of.rank), z, 0, false);
+  scale_by(context, z, of.scale);
+  return z;
+}
+
+void expand(const Context& context, const Tensor& z, const LowRankColumns& of, const Tensor& y) {
+  const bool all = of.end - of.begin == y.dim(-1);
+  const Tensor part = all ? y : context.empty({z.rows(), of.end - of.begin}, y.dtype(), Category::workspace);
+  context.run(MatMul{.a = z, .b = of.b.value(), .c = part, .transpose_b = true, .accumulate = all});
+  if (!all) put_columns(context, part, y, of.begin, true);
+}
+
+}  // namespace
+
+Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
+                 const std::vector<LowRankColumns>& columns) {
+  const Context& context = tape.context();
+  const bool alone = columns.size() == 1;
+  const Tensor all = context.empty({x.value.rows(), a.shape()[0]}, x.value.dtype());
+  context.run(MatMul{.a = x.value, .b = a.value(), .c = all, .transpose_b = true});
+  std::vector<Tensor> shrunken;
+  bool trained = a.trained();
+  int64_t first = 0;
+  for (const LowRankColumns& each : columns) {
+    shrunken.push_back(shrunk(context, all, first, each, alone));
+    expand(context, shrunken.back(), each, y.value);
+    trained |= each.b.trained();
+    first += each.rank;
+  }
+  return tape.record(
+      y.value, {y, x, Wanted(trained)},
+      [y = Var{{}, y.slot}, x = Saved(x, a.trained()), a, columns, shrunken, alone](Gradients& gradients, Tensor dy) {
+        const Context& context = gradients.context();
+        const Tensor d_all = context.empty({dy.rows(), a.shape()[0]}, dy.dtype());
+        int64_t first = 0;
+        for (size_t i = 0; i < columns.size(); ++i) {
+          const LowRankColumns& of = columns[i];
+          const Tensor d_part = columns_of(context, dy, of.begin, of.end);
+          gradients.later(of.b, [d_part, z = shrunken[i]](const Context& context, const GradSink& db) {
+            context.run(MatMul{.a = d_part, .b = z, .c = db.into, .transpose_a = true, .accumulate = db.accumulate});
+          });
+          const Tensor d = alone ? d_all : context.empty({dy.rows(), of.rank}, dy.dtype(), Category::workspace);
+          context.run(MatMul{.a = d_part, .b = of.b.value(), .c = d});
+          scale_by(context, d, of.scale);
+          if (!alone) put_columns(context, d, d_all, first, false);
+          first += of.rank;
+        }
+        if (a.trained())
+          gradients.later(a, [x = x.prepared(context), d_all](const Context& context, const GradSink& da) {
+            context.run(
+                MatMul{.a = d_all, .b = x(context), .c = da.into, .transpose_a = true, .accumulate = da.accumulate});
+          });
+        if (GradSink dx = gradients.sink(x))
+          context.run(MatMul{.a = d_all, .b = a.value(), .c = dx.into, .accumulate = dx.accumulate});
+        gradients.give(y, std::move(dy));
+      });
+}
+
+Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end) {
+  // Each token counts as a head of one token: all of them get the same.
+  tape.context().run(CopyHeads{.from = {bias.value(), 0, end - begin},
+                               .to = {y.value, begin, y.value.numel(), y.value.dim(-1)},
+                               .tokens = 1,
+                               .num_heads = y.value.rows(),
+                               .head_dim = end - begin,
+                               .broadcast = true,
+                               .accumulate = true});
+  return tape.record(y.value, {y, bias}, [y = Var{{}, y.slot}, bias, begin, end](Gradients& gradients, Tensor dy) {
+    const Context& context = gradients.context();
+    if (GradSink db = gradients.sink(bias))
+      context.run(SumRows{columns_of(context, dy, begin, end), db.into, db.accumulate});
+    gradients.give(y, std::move(dy));
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,26 @@
+// The low-rank product that an adapter adds to a linear layer (LoRA, arXiv 2106.09685).
+#pragma once
+
+#include <vector>
+
+#include "nought/autograd/tape.h"
+
+namespace nought {
+
+/// What some columns of a layer's result get: scale * B of its rows of A.
+struct LowRankColumns {
+  ParameterView b;   // [end - begin, rank]
+  int64_t rank = 0;  // so many rows of A are its own; those of the columns before lie before them
+  int64_t begin = 0, end = 0;
+  double scale = 1;
+};
+
+/// y[:, columns] += scale * (x A^T) B^T, in place of y, whose producer does not need it. x: [tokens, in], y: [tokens,
+/// out]; a: [sum of ranks, in]. One product reads x for all columns. The gradient of y is that of the result.
+Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
+                 const std::vector<LowRankColumns>& columns);
+
+/// y[:, begin to end] += bias, in place of y. bias: [end - begin].
+Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end);
+
+}  // namespace nought

@@ -1,0 +1,65 @@
+// ModelAdapter: what an adapter adds to a model whose own weights stay frozen (LoRA, arXiv 2106.09685): for some of its
+// linear layers a product of low rank, and whole copies of some weights that are trained as they are.
+//
+// Design goals: plain numbers by the names of layers, whoever chose them (models/adapter_modules.h). An adapter's
+// parameters are parameters of the Unit of their layer, like any others, so that whatever gathers, reduces, updates or
+// saves parameters does it with them. Non-goals: peft's keys (models/adapter_config.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nought {
+
+/// How the factors A and B of a layer begin, by peft's init_lora_weights. Those of an embedding begin with A zero and B
+/// normal, or both normal.
+enum class AdapterStart : uint8_t {
+  uniform,   // true: A uniform as torch's Linear begins, B zero
+  gaussian,  // "gaussian": A normal with standard deviation 1 / rank, B zero
+  random     // false: both as torch's Linear begins
+};
+
+/// y = W x + scale * B A x, with A [rank, in] and B [out, rank].
+struct LowRank {
+  int64_t rank = 0;
+  double scale = 1;
+  AdapterStart start = AdapterStart::uniform;
+
+  bool operator==(const LowRank&) const = default;
+};
+
+struct ModelAdapter {
+  std::map<std::string, LowRank, std::less<>> layers = {};  // by their names, "model.layers.0.self_attn.q_proj"; and
+                                                            // "model.embed_tokens", y = W[id] + scale * B A[id]
+  std::vector<std::string> saved = {};                      // parameters that are trained whole, "lm_head.weight"
+
+  bool empty() const { return layers.empty() && saved.empty(); }
+  /// Null for a layer that has no product of low rank.
+  const LowRank* find(std::string_view layer) const {
+    const auto found = layers.find(layer);
+    return found == layers.end() ? nullptr : &found->second;
+  }
+  bool saves(std::string_view parameter) const {
+    return std::find(saved.begin(), saved.end(), parameter) != saved.end();
+  }
+  bool operator==(const ModelAdapter&) const = default;
+};
+
+/// The names of parameters of an adapter begin so, in peft's files too.
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
+
+/// Those of an embedding's factors; A is [vocabulary, rank] here, and the transpose in files.
+inline std::string embedding_factor_name(std::string_view layer, char factor) {
+  return std::string(kAdapterPrefix).append(layer).append(".lora_embedding_").append(1, factor);
+}
+
+/// Those of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+inline std::string low_rank_name(std::string_view layer, char factor) {
+  return std::string(kAdapterPrefix).append(layer).append(".lora_").append(1, factor).append(".weight");
+}
+
+}  // namespace nought
