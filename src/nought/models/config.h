@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nought/base/json_fwd.h"
+#include "nought/nn/adapter.h"
 #include "nought/nn/layers.h"
 
 namespace nought {
@@ -126,6 +127,8 @@ struct ModelConfig {
   /// How the folder's weights are quantised, "" if they are not: its quantization_config. They can be planned with, and
   /// not loaded.
   std::string quantization;
+  /// What an adapter adds; its base, all other parameters, is frozen. No part of a config.json.
+  ModelAdapter adapter = {};
   /// One line for the user for each thing that the config asks for and that Nought does not do.
   std::vector<std::string> notes;
 

@@ -58,6 +58,10 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
                     fmt::format("rank {}", ranks.rank)),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require_cuttable(config_, ranks_.size());
+  require<ConfigError>(config_.adapter.empty() || recompute_.unit_tiles <= 1,
+                       "training.memory_centric_tiling = {}: tiles of matrices with an adapter are not supported yet: "
+                       "remove one of the two",
+                       recompute_.unit_tiles);
   require(config_.sliding_windows.size() >= static_cast<size_t>(config_.num_layers), "{} layers with windows of {}",
           config_.num_layers, config_.sliding_windows.size());
   ContextRanks& parts = all_ranks_.context;
@@ -80,6 +84,16 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   head_ = &add_staged_unit("head");
   final_norm_ = Norm(*head_, names.final_norm, norm_options());
   add_head_weight();
+  freeze_base();
+}
+
+void Decoder::freeze_base() {
+  const ModelAdapter& adapter = config_.adapter;
+  if (adapter.empty()) return;
+  for (const auto& unit : units())
+    unit->choose_trained([&](const Parameter& parameter) {
+      return parameter.role == ParameterRole::adapter || adapter.saves(parameter.name);
+    });
 }
 
 void Decoder::require_positions(int64_t length) const {

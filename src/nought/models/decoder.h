@@ -121,10 +121,15 @@ class Decoder final : public Model {
   void prepare_rotation(const Context& context, Work& work, DType dtype);
   /// The tokens whose rows of the embedding and whose logits this rank has.
   Interval held_tokens() const { return ranks_.part(config_.vocab_size); }
+  /// With an adapter: nothing but what it adds is trained.
+  void freeze_base();
   /// Declare the rows that tokens look up, and those that make logits.
   void add_table();
+  void add_table_adapter(const std::string& table);
   void add_head_weight();
   Section embedding_section();
+  /// The rows that tokens look up, with what an adapter adds to them.
+  Var look_up(Tape& tape, const Work& work);
   Section block_section(const Block& block);
   Section head_section();
   /// Adds the auxiliary loss of the routers to the loss.
@@ -161,6 +166,8 @@ class Decoder final : public Model {
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;
+  ParameterView table_a_, table_b_;  // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
+  double table_scale_ = 1;
   VocabularyTiles table_tiles_, head_tiles_;  // instead of tokens_ and head_weight_, where Units have tiles
   std::vector<Block> blocks_;
   Unit* head_;

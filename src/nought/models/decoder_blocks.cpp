@@ -35,7 +35,8 @@ Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, st
           .std = std,
           .fp8 = fp8_,
           .ranks = ranks_,
-          .slicing = all_ranks_.slicing()};
+          .slicing = all_ranks_.slicing(),
+          .adapter = config_.adapter.layers.empty() ? nullptr : &config_.adapter};
 }
 
 SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& names, int64_t index) const {

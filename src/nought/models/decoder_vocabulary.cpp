@@ -18,6 +18,29 @@ void Decoder::add_table() {
   } else {
     table_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::embedding);
   }
+  add_table_adapter(WeightNames::of(config_).token_embedding);
+}
+
+void Decoder::add_table_adapter(const std::string& table) {
+  const LowRank* of = config_.adapter.find(table);
+  if (of == nullptr) return;
+  const Init normal = Init::normal(1), a = of->start == AdapterStart::random ? normal : Init::zeros();
+  table_a_ = ranks_.add(*embedding_, embedding_factor_name(table, 'A'), {{config_.vocab_size, of->rank}, 0}, a,
+                        ParameterRole::adapter);
+  table_b_ = all_ranks_.slicing().add_partial(*embedding_, embedding_factor_name(table, 'B'),
+                                              {config_.hidden_size, of->rank}, normal, ParameterRole::adapter);
+  table_scale_ = of->scale;
+}
+
+Var Decoder::look_up(Tape& tape, const Work& work) {
+  const auto rows_of = [&](const ParameterView& table) {
+    return ranks_.several() ? vocabulary_embedding(tape, work.held, table, ranks_, work.sequences.slices)
+                            : embedding(tape, work.ids, table);
+  };
+  const Var y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+  if (!table_a_.defined()) return y;
+  const Var added = linear(tape, rows_of(table_a_), table_b_, {}, WeightLayout::out_in);
+  return add_to(tape, y, scale(tape, added, table_scale_));
 }
 
 void Decoder::add_head_weight() {
@@ -40,9 +63,7 @@ void Decoder::add_head_weight() {
 Section Decoder::embedding_section() {
   return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_, work.sequences.slices)
-                    : table_tiles_.empty() ? embedding(tape, work.ids, tokens_)
-                                           : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+            Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
             return positions_.defined() ? add_embedding(tape, y, work.own_positions, positions_) : y;
           }};

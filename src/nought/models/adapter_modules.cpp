@@ -1,0 +1,335 @@
+#include "nought/models/adapter_modules.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/ranges.h>
+
+#include "nought/base/name_pattern.h"
+#include "nought/base/text.h"
+#include "nought/models/decoder.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+/// peft writes the shortest ends of so many names or more.
+constexpr size_t kManyNames = 20;
+
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+bool ends_in(std::string_view name, std::string_view end) {
+  return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
+}
+
+/// Python's re.fullmatch and re.match, of the whole name.
+bool matches_all(const std::string& pattern, std::string_view name) {
+  return NamePattern("\\A(?:" + pattern + ")\\z").found_in(name);
+}
+/// What a key of rank_pattern or alpha_pattern matches: the end of a name.
+bool matches_end(const std::string& pattern, std::string_view name) {
+  return NamePattern("\\A(?:.*\\.)?(?:" + pattern + ")\\z").found_in(name);
+}
+
+bool matches(const LayerChoice& choice, std::string_view name) {
+  if (choice.pattern) return matches_all(*choice.pattern, name);
+  return std::ranges::any_of(choice.names, [&](const std::string& end) { return ends_in(name, end); });
+}
+
+/// The number of the first ".NAME.N." in a layer's name, where NAME is one of `names` if there are any; -1: none.
+int64_t layer_index(std::string_view name, const std::vector<std::string>& names) {
+  for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
+    const size_t end = name.find('.', dot + 1);
+    const std::string_view part = name.substr(dot + 1, end == std::string_view::npos ? 0 : end - dot - 1);
+    if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    const std::string_view before = name.substr(0, dot);
+    if (names.empty() && before.find('.') == std::string_view::npos) continue;
+    if (names.empty() || std::ranges::any_of(names, [&](const std::string& each) { return ends_in(before, each); }))
+      return std::stoll(std::string(part));
+  }
+  return -1;
+}
+
+/// peft's default targets.
+std::vector<std::string> targets_of_family(const std::string& family) {
+  static const std::set<std::string_view> kQueryAndValue{"llama",  "mistral",     "mixtral", "gemma",
+                                                         "gemma2", "gemma3_text", "qwen2",   "qwen3"};
+  if (kQueryAndValue.contains(family)) return {"q_proj", "v_proj"};
+  if (family == "gpt2") return {"c_attn"};
+  if (family == "gpt_neox") return {"query_key_value"};
+  return {};
+}
+
+ModelConfig without_adapter(ModelConfig config) {
+  config.adapter = {};
+  return config;
+}
+
+/// A parameter's name without ".weight".
+std::string layer_of(const Parameter& parameter) {
+  const std::string& name = parameter.name;
+  return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+}
+
+class Resolver {
+ public:
+  Resolver(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place)
+      : adapter_(adapter), config_(config), place_(place), decoder_(without_adapter(config)) {
+    for (const AdaptableLayer& layer : adaptable_layers(config)) names_.push_back(layer.name);
+    names_.push_back(WeightNames::of(config).token_embedding);
+  }
+
+  ModelAdapter resolve() {
+    add_saved();
+    const LayerChoice targets = this->targets();
+    for (const AdaptableLayer& layer : adaptable_layers(config_))
+      if (chosen(targets, layer.name)) result_.layers.emplace(layer.name, rank_and_scale(layer));
+    add_table(targets);
+    add_biases();
+    if (!adapter_.targets_all()) check_targets(targets);
+    require<ConfigError>(!result_.empty(),
+                         "{}: target_modules chooses no layer: layers_to_transform, exclude_modules "
+                         "or modules_to_save leave none of it",
+                         place_);
+    return std::move(result_);
+  }
+
+  /// The embedding of tokens, which "all-linear" does not mean.
+  void add_table(const LayerChoice& targets) {
+    const std::string name = WeightNames::of(config_).token_embedding;
+    if (adapter_.targets_all() || !chosen(targets, name)) return;
+    result_.layers.emplace(name, rank_and_scale({name, config_.vocab_size, config_.hidden_size}));
+  }
+
+  void add_biases() {
+    if (adapter_.bias == AdapterBias::none) return;
+    constexpr std::string_view kBias = ".bias";
+    for (const auto& unit : decoder_.units())
+      for (const Parameter& parameter : unit->parameters()) {
+        if (parameter.role != ParameterRole::bias || !parameter.name.ends_with(kBias)) continue;
+        const std::string layer = parameter.name.substr(0, parameter.name.size() - kBias.size());
+        if (adapter_.bias == AdapterBias::all || result_.find(layer) != nullptr)
+          result_.saved.push_back(parameter.name);
+      }
+  }
+
+  LayerChoice targets() const {
+    if (adapter_.targets_all())
+      require<ConfigError>(!config_.experts,
+                           "{}: target_modules \"all-linear\" of a {} model means its experts too, whose adapters are "
+                           "not supported yet: name layers, such as {}",
+                           place_, config_.family, some_layers());
+    if (adapter_.targets.given()) return adapter_.targets;
+    const std::vector<std::string> names = targets_of_family(config_.family);
+    require<ConfigError>(!names.empty(),
+                         "{}: target_modules is not given, and peft has no default for {}: write \"all-linear\", or "
+                         "names such as {}",
+                         place_, config_.family, some_layers());
+    return {.names = names};
+  }
+
+ private:
+  bool is_saved(std::string_view layer) const {
+    return std::ranges::any_of(adapter_.modules_to_save, [&](const std::string& each) {
+      return matches_all("(?:.*\\.)?" + each + "(?:\\..*)?", layer);
+    });
+  }
+
+  bool chosen(const LayerChoice& targets, const std::string& name) const {
+    if (adapter_.excluded.given() && matches(adapter_.excluded, name)) return false;
+    if (is_saved(name)) return false;
+    if (adapter_.targets_all()) return true;
+    if (!matches(targets, name)) return false;
+    if (adapter_.layers.empty() || targets.pattern || std::ranges::count(targets.names, name) > 0) return true;
+    return std::ranges::count(adapter_.layers, layer_index(name, adapter_.layers_pattern)) > 0;
+  }
+
+  /// The value of the first key that matches; keys of one value are not told apart.
+  template <class T>
+  T pattern_value(const LayerPatterns<T>& patterns, const std::string& name, T otherwise) const {
+    for (const auto& [pattern, value] : patterns)
+      if (matches_end(pattern, name)) return value;
+    return otherwise;
+  }
+
+  LowRank rank_and_scale(const AdaptableLayer& layer) const {
+    const int64_t rank = pattern_value(adapter_.rank_pattern, layer.name, adapter_.r);
+    require<ConfigError>(rank <= std::min(layer.in, layer.out),
+                         "{}: rank {} of {} is above that of its matrix, which is {} x {}: choose at most {}", place_,
+                         rank, layer.name, layer.out, layer.in, std::min(layer.in, layer.out));
+    const double alpha = pattern_value(adapter_.alpha_pattern, layer.name, adapter_.alpha);
+    return {.rank = rank, .scale = adapter_.scale_of(rank, alpha), .start = adapter_.start};
+  }
+
+  /// Every name of the list has to be of use.
+  void check_targets(const LayerChoice& targets) const {
+    if (targets.pattern) {
+      require<ConfigError>(std::ranges::any_of(names_, [&](const auto& name) { return matches(targets, name); }),
+                           "{}: target_modules \"{}\" matches no layer of this {} model: it has to match a whole name, "
+                           "such as {}",
+                           place_, one_line(*targets.pattern), config_.family, names_.front());
+      return;
+    }
+    for (const std::string& target : targets.names) {
+      if (std::ranges::any_of(names_, [&](const auto& name) { return ends_in(name, target); })) continue;
+      refuse_others(target);
+      fail<ConfigError>("{}: target_modules \"{}\" matches no layer of this {} model{}", place_, one_line(target),
+                        config_.family, did_you_mean(target, short_names()));
+    }
+  }
+
+  /// ConfigError for what is there, and is no layer that adapters may be added to.
+  void refuse_others(const std::string& target) const {
+    for (const auto& unit : decoder_.units())
+      for (const Parameter& parameter : unit->parameters()) {
+        const std::string layer = layer_of(parameter);
+        if (!ends_in(layer, target)) continue;
+        fail<ConfigError>("{}: target_modules \"{}\" is {}, whose adapters are not supported yet: remove it", place_,
+                          one_line(target), kind_of(parameter.role));
+      }
+  }
+
+  static std::string_view kind_of(ParameterRole role) {
+    switch (role) {
+      case ParameterRole::embedding:
+        return "the embedding";
+      case ParameterRole::head:
+        return "the head";
+      case ParameterRole::expert:
+        return "of experts";
+      case ParameterRole::router:
+        return "a router or gate";
+      default:
+        return "no matrix of a product";
+    }
+  }
+
+  void add_saved() {
+    require<ConfigError>(adapter_.modules_to_save.empty() || !config_.tie_word_embeddings,
+                         "{}: modules_to_save of a {} model whose head is tied to its embedding is not supported yet: "
+                         "remove it",
+                         place_, config_.family);
+    std::set<std::string> used;
+    for (const auto& unit : decoder_.units())
+      for (const Parameter& parameter : unit->parameters())
+        for (const std::string& each : adapter_.modules_to_save)
+          if (can_be_trained(parameter.role) && matches_all("(?:.*\\.)?" + each + "(?:\\..*)?", layer_of(parameter))) {
+            used.insert(each);
+            result_.saved.push_back(parameter.name);
+            break;
+          }
+    for (const std::string& each : adapter_.modules_to_save)
+      require<ConfigError>(used.contains(each), "{}: modules_to_save \"{}\" matches nothing of this {} model", place_,
+                           one_line(each), config_.family);
+  }
+
+  std::vector<std::string> short_names() const {
+    std::set<std::string> all;
+    for (const std::string& name : names_) all.emplace(last_part(name));
+    return {all.begin(), all.end()};
+  }
+  /// "q_proj, k_proj, v_proj".
+  std::string some_layers() const {
+    std::vector<std::string> some;
+    for (const std::string& name : names_)
+      if (const std::string part(last_part(name)); some.size() < 3 && std::ranges::count(some, part) == 0)
+        some.push_back(part);
+    return fmt::format("{}", fmt::join(some, ", "));
+  }
+
+  const AdapterConfig& adapter_;
+  const ModelConfig& config_;
+  const std::string& place_;
+  Decoder decoder_;
+  std::vector<std::string> names_;
+  ModelAdapter result_;
+};
+
+/// The ends of a name, the shortest first: "q_proj", "self_attn.q_proj" and so on.
+std::vector<std::string> ends_of(const std::string& name) {
+  std::vector<std::string> ends;
+  for (size_t dot = name.rfind('.'); dot != std::string::npos; dot = dot == 0 ? dot : name.rfind('.', dot - 1)) {
+    ends.push_back(name.substr(dot + 1));
+    if (dot == 0) break;
+  }
+  ends.push_back(name);
+  return ends;
+}
+
+/// The shortest ends that tell these names from the others, as peft finds them.
+std::vector<std::string> shortest_ends(const std::vector<std::string>& names, const std::set<std::string>& others) {
+  std::set<std::string> of_others, chosen;
+  for (const std::string& other : others)
+    for (std::string& end : ends_of(other)) of_others.insert(std::move(end));
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& name : names) all.push_back(ends_of(name));
+  std::ranges::sort(all);
+  for (const std::vector<std::string>& ends : all) {
+    const bool covered = std::ranges::any_of(ends, [&](const auto& end) { return chosen.contains(end); });
+    const auto shortest = std::ranges::find_if(ends, [&](const auto& end) { return !of_others.contains(end); });
+    if (!covered && shortest != ends.end()) chosen.insert(*shortest);
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+/// All layers that a model has, adapted or not: what names are told from.
+std::set<std::string> all_layers(const ModelConfig& config) {
+  const Decoder decoder(without_adapter(config));
+  std::set<std::string> all;
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) all.insert(layer_of(parameter));
+  return all;
+}
+
+}  // namespace
+
+std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config) {
+  const Decoder decoder(without_adapter(config));
+  std::vector<AdaptableLayer> layers;
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      if (parameter.role != ParameterRole::matrix || !parameter.name.ends_with(kWeight)) continue;
+      const Shape& shape = parameter.placement.global;
+      const bool out_in = config.weight_layout == WeightLayout::out_in;
+      layers.push_back({layer_of(parameter), shape[out_in ? 1 : 0], shape[out_in ? 0 : 1]});
+    }
+  return layers;
+}
+
+ModelAdapter resolve_adapter(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place) {
+  return Resolver(adapter, config, place).resolve();
+}
+
+AdapterConfig with_named_layers(AdapterConfig adapter, const ModelConfig& config) {
+  if (adapter.targets.given() && !adapter.targets_all()) return adapter;
+  if (!adapter.targets_all()) {
+    adapter.targets.names = targets_of_family(config.family);
+    return adapter;
+  }
+  std::vector<std::string> names;
+  std::set<std::string> others = all_layers(config);
+  for (const auto& [name, of] : resolve_adapter(adapter, config, "adapter").layers) {
+    names.push_back(name);
+    others.erase(name);
+  }
+  adapter.targets = {.names = names.size() < kManyNames ? names : shortest_ends(names, others)};
+  return adapter;
+}
+
+std::vector<std::string> describe_adapter(const ModelAdapter& adapter) {
+  std::map<std::tuple<std::string, int64_t, double>, int64_t> kinds;
+  for (const auto& [name, of] : adapter.layers) ++kinds[{std::string(last_part(name)), of.rank, of.scale}];
+  std::vector<std::string> lines;
+  for (const auto& [kind, count] : kinds) {
+    const auto& [name, rank, scale] = kind;
+    lines.push_back(fmt::format("{} x {}, rank {}, scale {:g}", name, count, rank, scale));
+  }
+  for (const std::string& name : adapter.saved) lines.push_back(fmt::format("{}, trained whole", name));
+  return lines;
+}
+
+}  // namespace nought
