@@ -4,10 +4,14 @@
 
 #include "memory_file.h"
 #include "support/temp_folder.h"
+#include "support/tiny_llama.h"
 #include <nlohmann/json.hpp>
 
+#include "nought/base/json.h"
 #include "nought/chat/chat_template.h"
 #include "nought/io/safetensors.h"
+#include "nought/io/strict_json.h"
+#include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
 #include "nought/models/weight_files.h"
 #include "nought/text/tokenizer_files.h"
@@ -58,6 +62,18 @@ void read_model_config(std::span<const std::byte> bytes) {
     ModelConfig again = ModelConfig::from_json(config.to_hf_json(DType::f32));
     config.notes.clear(), again.notes.clear();
     if (again != config) give_up("the config changes when it is written and read", json.dump().c_str());
+  });
+}
+
+void read_adapter_config(std::span<const std::byte> bytes) {
+  accept_or_refuse([&] {
+    parse_strictly("A", "it", text_of(bytes), 8);
+    const Origins origins("A");
+    const AdapterConfig config = AdapterConfig::from_json(OrderedJson::parse(text_of(bytes)), origins);
+    const OrderedJson written = config.to_json();
+    if (AdapterConfig::from_json(written, origins).to_json() != written)
+      give_up("the config changes when it is written and read", written.dump().c_str());
+    resolve_adapter(config, test::tiny_llama(), "A");
   });
 }
 

@@ -20,6 +20,8 @@ void read_safetensors(std::span<const std::byte> bytes);
 void read_weight_index(std::span<const std::byte> bytes);
 /// config.json: what is accepted is written and read again as the same.
 void read_model_config(std::span<const std::byte> bytes);
+/// adapter_config.json: what is accepted is written and read again as the same, and chooses layers of a model.
+void read_adapter_config(std::span<const std::byte> bytes);
 /// tokenizer.json: what is accepted encodes and decodes.
 void read_tokenizer(std::span<const std::byte> bytes);
 /// A chat template: what is accepted writes a conversation within its bounds, or says why not.
@@ -36,6 +38,7 @@ void read_accelerate_yaml(std::span<const std::byte> bytes);
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"weight_index", read_weight_index},
                                       {"model_config", read_model_config},
+                                      {"adapter_config", read_adapter_config},
                                       {"tokenizer", read_tokenizer},
                                       {"chat_template", read_chat_template},
                                       {"flight_file", read_flight_file},

@@ -173,12 +173,26 @@ TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_
   EXPECT_EQ(with_model_folder(plan).data.tokenizer, (folder / "models--Org--Tiny/snapshots/abc").string());
 }
 
-TEST(ModelSource, an_adapter_is_refused_with_the_way_to_a_model) {
+TEST(ModelSource, an_adapter_stands_for_the_model_that_it_was_trained_on) {
+  const FoundModel found = find_model(golden_folder("lora/llama/adapter"));
+  EXPECT_EQ(found.folder, golden_folder("lora/llama/base"));
+  ASSERT_EQ(found.adapters.size(), 1u);
+  EXPECT_EQ(found.adapters[0].folder, golden_folder("lora/llama/adapter"));
   const TempFolder folder;
-  folder.write("adapter_config.json", "{}");
-  folder.write("adapter_model.safetensors", "x");
-  EXPECT_THAT(message_of<ConfigError>([&] { find_model(folder.path()); }),
-              HasSubstr("holds a LoRA adapter (adapter_config.json), which is not applied: merge it"));
+  const auto message = [&](const char* config) {
+    folder.write("adapter_config.json", config);
+    return message_of<Error>([&] { find_model(folder.path()); });
+  };
+  EXPECT_THAT(message("{}"), HasSubstr("does not say what it was trained on"));
+  EXPECT_THAT(message(R"({"base_model_name_or_path": "gone"})"), HasSubstr("was trained on gone, which is not there"));
+  EXPECT_THAT(message(R"({"base_model_name_or_path": "."})"), HasSubstr("which holds an adapter, and no model"));
+}
+
+TEST(ModelSource, a_run_does_not_train_a_model_that_is_an_adapter) {
+  RunPlan plan;
+  plan.model_dir = golden_folder("lora/llama/adapter");
+  EXPECT_THAT(message_of<ConfigError>([&] { with_model_folder(plan); }),
+              HasSubstr("which holds an adapter: write its"));
 }
 
 TEST(ModelSource, a_plan_takes_the_tokenizer_from_where_its_model_is) {

@@ -33,8 +33,9 @@ struct OwnedPiece {
   std::function<Tensor()> values;  // [in_parameter.size()]
 };
 
-/// What the optimizer keeps, and frozen parameters as they are; codes as the values that they stand for.
-std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local) {
+/// What the optimizer keeps, and, unless they are an adapter's base, frozen parameters as they are; codes as the values
+/// that they stand for.
+std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local, bool with_frozen) {
   std::vector<OwnedPiece> pieces;
   const std::string of_worker = local == nullptr ? "" : worker_prefix(local->workers().index());
   for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned())
@@ -44,6 +45,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local) {
     for (const LocalSteps::Owned& each : local->owned())
       pieces.push_back({each.parameter, std::string(name_of(each.kind)), each.in_parameter, DType::f32,
                         [values = each.values] { return values; }});
+  if (!with_frozen) return pieces;
   if (local != nullptr && local->workers().index() != 0) return pieces;  // all have the same frozen parameters
   const auto& units = model.model().units();
   const Residency& residency = model.residency();
@@ -124,8 +126,8 @@ std::vector<PartRun> runs_of(const Json& entry, const Shape& global) {
 std::string rank_file(int rank, std::string_view extension) { return fmt::format("rank-{:05}.{}", rank, extension); }
 
 /// Writes this rank's blocks and what it has for itself, and their entries of the manifest beside them.
-void write_rank(ShardedModel& model, LocalSteps* local, int rank, const fs::path& folder) {
-  const std::vector<OwnedPiece> pieces = owned_pieces(model, local);
+void write_rank(ShardedModel& model, LocalSteps* local, bool with_frozen, int rank, const fs::path& folder) {
+  const std::vector<OwnedPiece> pieces = owned_pieces(model, local, with_frozen);
   std::vector<TensorSpec> specs;
   for (const OwnedPiece& piece : pieces)
     for (const OwnedBlock& block : blocks_of(piece))
@@ -186,7 +188,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   model.settle();
   if (first) begin_folder(path);
   world.barrier().wait();
-  write_rank(model, workers.steps, world.rank(), partial);
+  write_rank(model, workers.steps, /*with_frozen=*/!info.base, world.rank(), partial);
   world.barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
@@ -205,6 +207,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   const Json manifest = read_manifest(path_);
   info_ = info_in(manifest, path_);
   rank_states_ = manifest.value("rank_states", Json());
+  require_same_kind(model);
   std::map<std::string, Shape> shapes;
   try {
     for (const Json& entry : manifest.at("blocks")) {
@@ -218,6 +221,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
     }
     for (const auto& unit : model.units())
       for (const Parameter& parameter : unit->parameters()) {
+        if (is_of_base(parameter)) continue;
         const auto found = shapes.find(parameter.name);
         require<IoError>(found != shapes.end(), "{} does not hold parameter {}: it belongs to another model",
                          path_.string(), parameter.name);
@@ -236,14 +240,31 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   // Which states there are besides the master depends on the optimizer that wrote them; what there is must be whole.
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name),
-                     parameter.placement.global.numel());
+      if (!is_of_base(parameter))
+        check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name),
+                       parameter.placement.global.numel());
   for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes.at(key.substr(key.find('/') + 1)).numel());
+}
+
+void Checkpoint::require_same_kind(const Model& model) const {
+  const bool adapted = std::any_of(model.units().begin(), model.units().end(), [](const auto& unit) {
+    return std::ranges::any_of(unit->parameters(),
+                               [](const Parameter& each) { return each.role == ParameterRole::adapter; });
+  });
+  require<ConfigError>(adapted == info_.base.has_value() || !adapted,
+                       "{} is of a run that trained the model itself, and this one trains an adapter of it: name the "
+                       "checkpoint as \"model\", or remove \"adapter\"",
+                       path_.string());
+  require<ConfigError>(adapted == info_.base.has_value() || adapted,
+                       "{} holds an adapter of {}, and not a whole model: a run that goes on from it has the same "
+                       "\"adapter\"; nought convert --merge writes the model",
+                       path_.string(), info_.base ? info_.base->path : "");
 }
 
 void Checkpoint::require_same_frozen(const Model& model) const {
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
+      if (is_of_base(parameter)) continue;
       const bool was_frozen = frozen_.contains(parameter.name);
       require<ConfigError>(
           !can_be_trained(parameter.role) || was_frozen != parameter.trainable,
@@ -274,6 +295,11 @@ bool Checkpoint::is_of_worker(StateKind kind, const Parameter& parameter) const 
 
 void Checkpoint::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                       const Tensor& destination) const {
+  if (is_of_base(parameter)) {
+    require(base_ != nullptr, "{} holds no {}: it is of the model that the adapter was trained on", path_.string(),
+            parameter.name);
+    return base_->fill(kind, parameter, elements, destination);
+  }
   const std::string of_worker = is_of_worker(kind, parameter) ? worker_prefix(*worker_) : "";
   const auto found = blocks_.find(fmt::format("{}{}/{}", of_worker, name_of(kind), parameter.name));
   require<IoError>(

@@ -51,6 +51,8 @@ class Checkpoint final : public StateSource {
   /// Where the checkpoint is of workers (info().local): fill() gives the inner states of this one from now on, and with
   /// own_masters its weights too, instead of those that all agreed on last.
   void choose_worker(int worker, bool own_masters) { worker_ = worker, own_masters_ = own_masters; }
+  /// Where the checkpoint is of an adapter (info().base): what the model's frozen parameters are read from.
+  void take_base_from(const StateSource& base) { base_ = &base; }
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
@@ -70,11 +72,16 @@ class Checkpoint final : public StateSource {
   /// Reads what a block has of the elements. Its checksum is verified first, unless it has none of them.
   void read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const;
   void check_coverage(const std::string& key, int64_t numel) const;
+  /// ConfigError if one of the two is of an adapter and the other is not.
+  void require_same_kind(const Model& model) const;
+  /// What an adapter's checkpoint does not hold.
+  bool is_of_base(const Parameter& parameter) const { return info_.base && !parameter.trainable; }
   bool is_of_worker(StateKind kind, const Parameter& parameter) const;
 
   std::filesystem::path path_;
   CheckpointInfo info_;
   Json rank_states_;  // the manifest's; null without any
+  const StateSource* base_ = nullptr;
   std::optional<int> worker_;
   bool own_masters_ = false;
   std::map<std::string, std::vector<Block>> blocks_;  // by "master/NAME"

@@ -94,6 +94,10 @@ CheckpointInfo info_of_members(const Json& manifest) {
     info.pending = {.lr = pending.at("lr"), .gradient_scale = pending.at("gradient_scale")};
   }
   if (manifest.contains("local_steps")) info.local = local_of(manifest.at("local_steps"));
+  if (manifest.contains("adapter_base")) {
+    const Json& base = manifest.at("adapter_base");
+    info.base = {.path = base.at("path"), .hash = base.at("hash")};
+  }
   if (manifest.contains("best")) info.best = BestModel::from_json(manifest.at("best"));
   return info;
 }
@@ -126,6 +130,7 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
   if (info.pending)
     manifest["pending_update"] = {{"lr", info.pending->lr}, {"gradient_scale", info.pending->gradient_scale}};
   if (info.local) manifest["local_steps"] = local_json(*info.local);
+  if (info.base) manifest["adapter_base"] = {{"path", info.base->path}, {"hash", info.base->hash}};
   if (info.best) manifest["best"] = info.best->json();
   if (!rank_states.is_null()) manifest["rank_states"] = rank_states;
   manifest[kChecksum] = checksum_of(manifest);

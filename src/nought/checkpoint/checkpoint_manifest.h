@@ -36,6 +36,12 @@ struct LocalStepsInfo {
   std::vector<Worker> workers = {};
 };
 
+/// The model that an adapter was trained on.
+struct BaseInfo {
+  std::string path;  // where it was
+  std::string hash;  // of its weights
+};
+
 /// What a checkpoint says about its run.
 struct CheckpointInfo {
   int64_t step = 0;  // steps of the run, those whose update was skipped included
@@ -49,6 +55,7 @@ struct CheckpointInfo {
   std::optional<PendingUpdate> pending = {};  // the update that was put off; its gradients are among the states
   std::optional<BestModel> best = {};         // the best checkpoint so far, this one included
   std::optional<LocalStepsInfo> local = {};   // of workers that make local steps
+  std::optional<BaseInfo> base = {};          // given: it holds an adapter of this model, and not the model
   std::string written_by = {};                // the program's version; "" of earlier ones
   std::string written_at = {};                // see utc_now(); write_manifest() sets it; "" of earlier versions
   Json about = {};                            // what else people want to know: model, optimizer, tokens, epoch

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "nought/base/json.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/text/tokenizer.h"
 #include "nought/weights/gguf_tokenizer.h"
 
@@ -61,6 +64,32 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
                         {tokenizer.empty() ? source.folder().string() : tokenizer}, folder);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  return report;
+}
+
+ConvertReport convert_to_adapter(const ModelSource& source, const fs::path& folder, Memory& memory) {
+  const std::vector<AdapterUse>& adapters = source.adapters();
+  require<ConfigError>(adapters.size() == 1 && adapters[0].scale == 1,
+                       "several adapters, or one with a scale, are no adapter's folder: --merge writes the model with "
+                       "them");
+  AdapterConfig config = read_adapter_config(adapters[0].folder);
+  config.base = fs::absolute(source.folder()).lexically_normal().string();
+  const ModelAdapter& adapter = source.config().adapter;
+  const std::vector<TensorSpec> specs = adapter_specs(source.model(), adapter, DType::f32);
+  ConvertReport report{.tensors = std::ssize(specs), .files = 1};
+  for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  fs::create_directories(folder);
+  SafetensorsWriter writer(folder / kAdapterWeightsFile, specs);
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const bool is_table = parameter.role == ParameterRole::embedding;
+      if (!parameter.trainable && !is_table) continue;
+      const Tensor values = Tensor::empty(memory, parameter.placement.global, DType::f32, Category::workspace);
+      source.weights().fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
+      write_adapter_tensor(parameter, values, adapter, writer, memory);
+    }
+  writer.finish();
+  write_text_atomically(folder / kAdapterConfigFile, config.to_json().dump(2) + "\n");
   return report;
 }
 

@@ -37,6 +37,10 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory);
 ConvertReport convert_to_hf(const ModelSource& source, const std::filesystem::path& folder,
                             const ConvertOptions& options, Memory& memory);
 
+/// Writes the one adapter that `source` has beside its model as peft writes it: a checkpoint's too. ConfigError for
+/// several, which --merge adds up.
+ConvertReport convert_to_adapter(const ModelSource& source, const std::filesystem::path& folder, Memory& memory);
+
 /// Writes `source` with its tokenizer as one GGUF file. `type` is the type of matrices: see GgufModelWriter.
 ConvertReport convert_to_gguf(const ModelSource& source, const std::filesystem::path& file, GgufType type,
                               Memory& memory);

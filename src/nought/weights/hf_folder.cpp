@@ -1,8 +1,11 @@
 #include "nought/weights/hf_folder.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_set>
+
+#include <xxhash.h>
 
 #include "nought/base/json.h"
 #include "nought/io/files.h"
@@ -50,6 +53,7 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
   std::unordered_set<std::string> used;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
+      if (parameter.role == ParameterRole::adapter) continue;
       const std::string other = alternative_name(parameter.name);
       const std::string& name =
           !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
@@ -74,6 +78,20 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const
   const std::string& name = stored_name_.at(parameter.name);
   for_each_interval(elements, destination,
                     [&](Interval interval, const Tensor& values) { files_.read(name, interval, values); });
+}
+
+std::string HfWeights::content_hash() const {
+  std::map<std::string, std::string> names(stored_name_.begin(), stored_name_.end());  // sorted
+  std::string all;
+  for (const auto& [parameter, stored] : names) {
+    const SafetensorsFile& file = files_.file_of(stored);
+    const TensorEntry& entry = file.at(stored);
+    const std::span<const std::byte> bytes = file.raw(entry);
+    all += fmt::format("{} {} {} {:016x}\n", parameter, name_of(entry.dtype), entry.shape.str(),
+                       XXH3_64bits(bytes.data(), bytes.size()));
+    file.release(entry);
+  }
+  return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
 }
 
 std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of) {

@@ -20,7 +20,7 @@ namespace nought {
 /// The weights of a folder, as the start of a run.
 class HfWeights final : public StateSource {
  public:
-  /// Opens the folder and checks that every parameter is there with its shape. IoError.
+  /// Opens the folder and checks that every parameter is there with its shape, but for an adapter's. IoError.
   HfWeights(const std::filesystem::path& folder, const Model& model);
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
@@ -28,7 +28,11 @@ class HfWeights final : public StateSource {
   /// The dtype in which the first parameter is stored.
   DType dtype() const { return dtype_; }
   /// The dtype in which a parameter is stored. Some folders store a few parameters in fp32.
-  DType dtype_of(const Parameter& parameter) const { return files_.at(stored_name_.at(parameter.name)).dtype; }
+  DType dtype_of(const Parameter& parameter) const {
+    return parameter.role == ParameterRole::adapter ? dtype_ : files_.at(stored_name_.at(parameter.name)).dtype;
+  }
+  /// A hash of the model's weights: the same for the same names, dtypes, shapes and values, in whatever files.
+  std::string content_hash() const;
   /// How many bytes of the files fill() has read.
   int64_t bytes_read() const { return files_.bytes_read(); }
   /// Tensors of the files that the model does not use. Known buffers, such as attention masks, are not listed.

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "nought/base/json.h"
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/checkpoint/export_record.h"
 #include "nought/comm/first_rank.h"
+#include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
 #include "nought/text/tokenizer.h"
+#include "nought/weights/merged_weights.h"
 
 namespace nought {
 
@@ -17,7 +21,11 @@ namespace fs = std::filesystem;
 /// The weights of a checkpoint. What its optimizer kept belongs to the run that wrote it.
 class CheckpointWeights final : public StateSource {
  public:
-  CheckpointWeights(const fs::path& path, const Model& model) : checkpoint_(path, model) {}
+  /// base: see Checkpoint::take_base_from(); null unless it holds an adapter.
+  CheckpointWeights(const fs::path& path, const Model& model, const StateSource* base = nullptr)
+      : checkpoint_(path, model) {
+    if (base != nullptr) checkpoint_.take_base_from(*base);
+  }
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override {
@@ -34,6 +42,10 @@ class CheckpointWeights final : public StateSource {
 };
 
 RunPlan with_folder(RunPlan plan, const FoundModel& found) {
+  require<ConfigError>(found.adapters.empty(),
+                       "model is {}, which holds an adapter: write its model, {}, and \"adapter\": \"{}\" to train the "
+                       "adapter on; nought convert --merge makes a model of both",
+                       plan.model_dir, found.folder.string(), plan.model_dir);
   if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = found.folder.string();
   plan.model_dir = found.folder.string();
   plan.model_choice = found.choice;
@@ -91,6 +103,26 @@ std::string model_within(const fs::path& path) {
                         : fmt::format(" (did you mean {}?)", std::min_element(models.begin(), models.end())->string());
 }
 
+/// The model that an adapter was trained on, with it. `path`: its folder, a checkpoint of it, or the output folder of
+/// the run that trained it.
+FoundModel of_adapter(const fs::path& path) {
+  const std::vector<fs::path> checkpoints = is_checkpoint(path) ? std::vector<fs::path>{} : list_checkpoints(path);
+  const FoundModel own = is_checkpoint(path)   ? of_checkpoint(path)
+                         : checkpoints.empty() ? FoundModel{path}
+                                               : newest_of(path, checkpoints.back());
+  const fs::path base = base_of_adapter(own.folder);
+  require<ConfigError>(!holds_adapter(base), "{}: was trained on {}, which holds an adapter, and no model",
+                       own.folder.string(), base.string());
+  FoundModel found = find_model(base);
+  if (!own.choice.empty()) found.choice = own.choice;
+  found.adapters.push_back({own.folder});
+  return found;
+}
+
+FoundModel of_checkpoint_or_adapter(const fs::path& path, const std::string& choice = {}) {
+  return holds_adapter(path) ? of_adapter(path) : of_checkpoint(path, choice);
+}
+
 }  // namespace
 
 FoundModel find_model(const fs::path& given) {
@@ -104,15 +136,13 @@ FoundModel find_model(const fs::path& given) {
     refuse(fmt::format("nothing; the hub's cache {0} does not hold it either: \"hf download {1}\" gets it",
                        hub_cache().string(), given.string()));
   if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
-  require<ConfigError>(!fs::exists(path / "adapter_config.json", ignored),
-                       "{}: holds a LoRA adapter (adapter_config.json), which is not applied: merge it into its model "
-                       "with peft's merge_and_unload(), save_pretrained() that, and name the folder",
-                       path.string());
+  if (holds_adapter(path)) return of_adapter(path);
   if (is_checkpoint(path)) return of_checkpoint(path);
   const std::vector<fs::path> checkpoints = list_checkpoints(path);
   if (holds_weights(path)) return checkpoints.empty() ? FoundModel{path} : newest_of(path, checkpoints.back());
   if (!checkpoints.empty())
-    return of_checkpoint(checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
+    return of_checkpoint_or_adapter(checkpoints.back(),
+                                    fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
   if (!fs::is_regular_file(path / "config.json", ignored))
     refuse("a folder without config.json and checkpoints" + model_within(path));
   return {path};
@@ -120,10 +150,16 @@ FoundModel find_model(const fs::path& given) {
 
 FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& context) {
   FoundModel found;
-  found.folder = found_by_first(ranks, context, [&] {
+  const auto look = [&] {
     found = find_model(path);
-    return found.folder.string();
-  });
+    Json adapters = Json::array();
+    for (const AdapterUse& each : found.adapters) adapters.push_back(each.folder.string());
+    return Json{{"folder", found.folder.string()}, {"adapters", adapters}}.dump();
+  };
+  const Json told = Json::parse(found_by_first(ranks, context, look));
+  found.folder = told["folder"].get<std::string>();
+  found.adapters.clear();
+  for (const Json& each : told["adapters"]) found.adapters.push_back({each.get<std::string>()});
   return found;
 }
 
@@ -138,18 +174,60 @@ RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& cont
                                                     : with_folder(plan, find_model(plan.model_dir, ranks, context)));
 }
 
-ModelSource::ModelSource(FoundModel found)
-    : folder_(std::move(found.folder)), choice_(std::move(found.choice)), model_(ModelConfig::from_folder(folder_)) {
-  config().require_loadable(folder_.string());
-  if (nought::is_checkpoint(folder_)) {
-    weights_ = std::make_unique<CheckpointWeights>(folder_, model_);
-    return;
-  }
-  auto weights = std::make_unique<HfWeights>(folder_, model_);
-  hf_ = weights.get();
-  weights_ = std::move(weights);
+namespace {
+
+ModelConfig config_of(const FoundModel& found, AdaptersAre are) {
+  ModelConfig config = ModelConfig::from_folder(found.folder);
+  config.require_loadable(found.folder.string());
+  if (are == AdaptersAre::beside && !found.adapters.empty()) config.adapter = combined_adapter(found.adapters, config);
+  return config;
 }
 
-std::string ModelSource::tokenizer() const { return holds_tokenizer(folder_) ? folder_.string() : "bytes"; }
+}  // namespace
+
+ModelSource::ModelSource(FoundModel found, AdaptersAre are)
+    : folder_(found.folder), choice_(found.choice), adapters_(found.adapters), model_(config_of(found, are)) {
+  if (nought::is_checkpoint(folder_)) {
+    base_ = std::make_unique<CheckpointWeights>(folder_, model_);
+  } else {
+    auto weights = std::make_unique<HfWeights>(folder_, model_);
+    hf_ = weights.get();
+    base_ = std::move(weights);
+  }
+  if (!adapters_.empty()) weights_ = with_adapters(are);
+}
+
+std::unique_ptr<StateSource> ModelSource::with_adapters(AdaptersAre are) {
+  const bool merged = are == AdaptersAre::merged;
+  if (merged) adapted_ = std::make_unique<Decoder>(config_of({folder_, {}, adapters_}, AdaptersAre::beside));
+  const Decoder& model = merged ? *adapted_ : model_;
+  const auto in_checkpoint = [](const AdapterUse& each) { return nought::is_checkpoint(each.folder); };
+  const bool saved = std::ranges::any_of(adapters_, in_checkpoint);
+  require<ConfigError>(!saved || adapters_.size() == 1,
+                       "{}: a checkpoint's adapter does not add up with others: nought convert writes it as a folder",
+                       adapters_.front().folder.string());
+  ModelConfig own = model.config();
+  own.adapter = {};
+  std::unique_ptr<StateSource> beside;
+  if (saved) {
+    beside = std::make_unique<CheckpointWeights>(adapters_.front().folder, model, base_.get());
+  } else {
+    beside = std::make_unique<AdapterWeights>(adapters_, model, own, *base_);
+  }
+  if (!merged) return beside;
+  return std::make_unique<MergedWeights>(model, model.config(), std::move(beside));
+}
+
+std::string ModelSource::weights_hash() const {
+  if (hf_) return hf_->content_hash();
+  const std::string manifest = read_bytes(folder_ / kManifest);
+  return xxh3_of(std::as_bytes(std::span(manifest)));
+}
+
+std::string ModelSource::tokenizer() const {
+  for (const AdapterUse& each : adapters_)
+    if (holds_tokenizer(each.folder)) return each.folder.string();
+  return holds_tokenizer(folder_) ? folder_.string() : "bytes";
+}
 
 }  // namespace nought

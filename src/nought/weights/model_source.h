@@ -15,6 +15,7 @@
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
+#include "nought/weights/adapter_files.h"
 #include "nought/weights/hf_folder.h"
 
 namespace nought {
@@ -25,10 +26,12 @@ struct FoundModel {
   /// For an output folder, what was chosen in it and why: "out/checkpoint-150, newer than the weights that out exported
   /// after step 100". "" where there was nothing to choose.
   std::string choice = {};
+  /// What the model is read with.
+  std::vector<AdapterUse> adapters = {};
 };
 /// What the path of a model means: the path itself, the last checkpoint in it if that is newer than the weights there,
-/// or the snapshot of a model "Org/Name" in the hub's cache. IoError says what was expected and what is there;
-/// ConfigError for a LoRA adapter.
+/// or the snapshot of a model "Org/Name" in the hub's cache; of an adapter, the model that it was trained on, with the
+/// adapter. IoError says what was expected and what is there.
 FoundModel find_model(const std::filesystem::path& path);
 /// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Only rank 0
 /// gets the choice, so that it is said once. Collective.
@@ -41,12 +44,18 @@ RunPlan with_model_folder(RunPlan plan);
 /// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
 
+/// Where a ModelSource has the adapters that its model is read with.
+enum class AdaptersAre : uint8_t {
+  beside,  // as parameters of their own: config() has them
+  merged   // in the weights that they add to
+};
+
 class ModelSource {
  public:
   /// Reads the config and all headers, and checks that every parameter is there with its shape. IoError, ConfigError.
   explicit ModelSource(const std::filesystem::path& path) : ModelSource(find_model(path)) {}
   /// The same for a folder that was found already.
-  explicit ModelSource(FoundModel found);
+  explicit ModelSource(FoundModel found, AdaptersAre are = AdaptersAre::beside);
 
   /// See FoundModel.
   const std::string& choice() const { return choice_; }
@@ -55,10 +64,13 @@ class ModelSource {
   const ModelConfig& config() const { return model_.config(); }
   /// The model's parameters by name and shape, without storage.
   const Decoder& model() const { return model_; }
-  const StateSource& weights() const { return *weights_; }
+  const StateSource& weights() const { return weights_ ? *weights_ : *base_; }
   /// The folder if it holds a tokenizer, else "bytes": a name for make_tokenizer().
   std::string tokenizer() const;
   bool is_checkpoint() const { return hf_ == nullptr; }
+  const std::vector<AdapterUse>& adapters() const { return adapters_; }
+  /// Of the model's own weights, without adapters: the same for the same values, however they are spread over files.
+  std::string weights_hash() const;
   /// The dtype in which the weights are stored. A checkpoint stores fp32 master weights.
   DType dtype() const { return hf_ ? hf_->dtype() : DType::f32; }
   DType dtype_of(const Parameter& parameter) const { return hf_ ? hf_->dtype_of(parameter) : DType::f32; }
@@ -66,11 +78,16 @@ class ModelSource {
   std::vector<std::string> unused() const { return hf_ ? hf_->unused() : std::vector<std::string>{}; }
 
  private:
+  std::unique_ptr<StateSource> with_adapters(AdaptersAre are);
+
   std::filesystem::path folder_;
   std::string choice_;
+  std::vector<AdapterUse> adapters_;
   Decoder model_;
-  std::unique_ptr<StateSource> weights_;
-  const HfWeights* hf_ = nullptr;  // = weights_; null for a checkpoint
+  std::unique_ptr<StateSource> base_;     // the weights of the folder
+  std::unique_ptr<Decoder> adapted_;      // where adapters are merged: the model with them beside
+  std::unique_ptr<StateSource> weights_;  // null if they are base_
+  const HfWeights* hf_ = nullptr;         // = base_; null for a checkpoint
 };
 
 }  // namespace nought

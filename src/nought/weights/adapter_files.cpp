@@ -1,0 +1,274 @@
+#include "nought/weights/adapter_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "nought/base/json.h"
+#include "nought/io/convert.h"
+#include "nought/io/files.h"
+#include "nought/io/hub_cache.h"
+#include "nought/io/strict_json.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kMaxDepth = 8;  // the file is anybody's
+
+/// One of the two factors of a layer, or of an embedding.
+struct Factor {
+  std::string layer;
+  bool is_a = false, of_table = false;
+
+  /// Its rank is an extent of this dimension.
+  int rank_dim() const { return is_a && !of_table ? 0 : 1; }
+};
+
+/// Nothing for another parameter.
+std::optional<Factor> factor_of(const Parameter& parameter) {
+  if (parameter.role != ParameterRole::adapter) return {};
+  std::string_view name = parameter.name;
+  name.remove_prefix(kAdapterPrefix.size());
+  constexpr std::string_view kTable = ".lora_embedding_", kLinear = ".lora_";
+  const size_t table = name.rfind(kTable), linear = name.rfind(kLinear);
+  const bool of_table = table != std::string_view::npos;
+  const size_t end = of_table ? table : linear;
+  return Factor{std::string(name.substr(0, end)), name[end + (of_table ? kTable : kLinear).size()] == 'A', of_table};
+}
+
+Shape with_extent(const Shape& shape, int dim, int64_t extent) {
+  return dim == 0 ? Shape{extent, shape[1]} : Shape{shape[0], extent};
+}
+
+/// A of an embedding is [rank, vocabulary] in files, and [vocabulary, rank] here.
+bool is_turned(const Parameter& parameter) {
+  const std::optional<Factor> factor = factor_of(parameter);
+  return factor && factor->is_a && factor->of_table;
+}
+
+Shape shape_in_file(const Parameter& parameter, const Shape& shape) {
+  return is_turned(parameter) ? Shape{shape[1], shape[0]} : shape;
+}
+
+/// The transpose of a matrix, f32.
+Tensor turned_over(const Tensor& x, Memory& memory) {
+  const int64_t rows = x.dim(0), columns = x.dim(1);
+  Tensor y = Tensor::empty(memory, {columns, rows}, DType::f32, Category::workspace, memory.host_pool());
+  const std::vector<float> values = x.to_vector<float>();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) y.data<float>()[j * rows + i] = values[static_cast<size_t>(i * columns + j)];
+  return y;
+}
+
+/// The tensors of an adapter and their shapes, by the parameters that a model has of it.
+std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const Model& model) {
+  std::map<std::string, Shape> expected;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      Shape shape = parameter.placement.global;
+      if (const auto factor = factor_of(parameter)) {
+        const LowRank* of = adapter.find(factor->layer);
+        if (of == nullptr) continue;
+        shape = with_extent(shape, factor->rank_dim(), of->rank);
+      } else if (!adapter.saves(parameter.name)) {
+        continue;
+      }
+      expected[adapter_tensor_name(parameter, adapter)] = shape_in_file(parameter, shape);
+    }
+  return expected;
+}
+
+/// The name of the unchanged copy of a table that its adapter's file has too; "" for others.
+std::string table_copy_name(const Parameter& parameter, const ModelAdapter& adapter) {
+  if (parameter.role != ParameterRole::embedding) return "";
+  const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
+  return adapter.find(layer) == nullptr ? "" : fmt::format("{}{}.base_layer.weight", kAdapterPrefix, layer);
+}
+
+bool all_finite(const Tensor& values) {
+  return std::ranges::all_of(values.span<float>(), [](float value) { return std::isfinite(value); });
+}
+
+/// The first of some names, and how many more there are.
+std::string first_of(const std::vector<std::string>& names) {
+  return names.size() == 1 ? names[0] : fmt::format("{} and {} more", names[0], names.size() - 1);
+}
+
+}  // namespace
+
+bool holds_adapter(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / kAdapterConfigFile, ignored);
+}
+
+AdapterConfig read_adapter_config(const fs::path& folder) {
+  const fs::path path = folder / kAdapterConfigFile;
+  const std::string text = read_bytes(path);
+  parse_strictly(path.string(), "it", text, kMaxDepth);
+  return AdapterConfig::from_json(OrderedJson::parse(text), Origins(path.string()));
+}
+
+fs::path base_of_adapter(const fs::path& folder) {
+  const std::string base = read_adapter_config(folder).base;
+  require<ConfigError>(!base.empty(),
+                       "{}: does not say what it was trained on (base_model_name_or_path is null): name that model, "
+                       "and the adapter by --adapter {}",
+                       (folder / kAdapterConfigFile).string(), folder.string());
+  std::error_code ignored;
+  if (const fs::path beside = (folder / base).lexically_normal(); fs::is_directory(beside, ignored)) return beside;
+  require<IoError>(fs::is_directory(base, ignored) || hub_snapshot(base),
+                   "{}: was trained on {}, which is not there: name that model, and the adapter by --adapter {}",
+                   folder.string(), excerpt(base), folder.string());
+  return base;
+}
+
+AdapterUse parse_adapter_use(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos) return {text};
+  double scale = 0;
+  const char *begin = text.data() + equals + 1, *end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, scale);
+  if (begin == end || error != std::errc() || stop != end) return {text};
+  require<ConfigError>(std::isfinite(scale), "--adapter {}: expected a finite scale", text);
+  return {text.substr(0, equals), scale};
+}
+
+ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const ModelConfig& config) {
+  ModelAdapter all;
+  for (const AdapterUse& each : adapters) {
+    const std::string place = (each.folder / kAdapterConfigFile).string();
+    ModelAdapter one = resolve_adapter(read_adapter_config(each.folder), config, place);
+    if (adapters.size() == 1) {
+      for (auto& [name, of] : one.layers) of.scale *= each.scale;
+      return one;
+    }
+    require<ConfigError>(one.saved.empty(), "{}: an adapter with modules_to_save does not add up with others", place);
+    for (const auto& [name, of] : one.layers) all.layers[name].rank += of.rank;
+  }
+  return all;
+}
+
+std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& adapter) {
+  if (parameter.role == ParameterRole::adapter) return parameter.name;
+  std::string_view name = parameter.name;
+  constexpr std::string_view kBias = ".bias";
+  if (name.ends_with(kBias) && adapter.find(name.substr(0, name.size() - kBias.size())) != nullptr)
+    return fmt::format("{}{}.base_layer{}", kAdapterPrefix, name.substr(0, name.size() - kBias.size()), kBias);
+  return std::string(kAdapterPrefix).append(name);
+}
+
+Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory) {
+  return is_turned(parameter) ? turned_over(values, memory) : values;
+}
+
+std::vector<TensorSpec> adapter_specs(const Model& model, const ModelAdapter& adapter, DType dtype) {
+  std::vector<TensorSpec> specs;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Shape& shape = parameter.placement.global;
+      if (parameter.trainable)
+        specs.push_back({adapter_tensor_name(parameter, adapter), dtype, shape_in_file(parameter, shape)});
+      if (const std::string copy = table_copy_name(parameter, adapter); !copy.empty())
+        specs.push_back({copy, dtype, shape});
+    }
+  std::ranges::sort(specs, {}, &TensorSpec::name);
+  return specs;
+}
+
+void write_adapter_tensor(const Parameter& parameter, const Tensor& values, const ModelAdapter& adapter,
+                          SafetensorsWriter& writer, Memory& memory) {
+  if (parameter.trainable) writer.write(adapter_tensor_name(parameter, adapter), as_in_file(parameter, values, memory));
+  if (const std::string copy = table_copy_name(parameter, adapter); !copy.empty()) writer.write(copy, values);
+}
+
+AdapterWeights::AdapterWeights(const std::vector<AdapterUse>& adapters, const Model& model, const ModelConfig& config,
+                               const StateSource& base)
+    : base_(base), memory_(Memory::create()) {
+  for (const AdapterUse& each : adapters) {
+    std::error_code ignored;
+    const fs::path file = each.folder / kAdapterWeightsFile;
+    require<IoError>(fs::exists(file, ignored), "{}: holds no {}", each.folder.string(), kAdapterWeightsFile);
+    adapters_.push_back({SafetensorsFile(file), combined_adapter({{each.folder}}, config), each.scale});
+    check(adapters_.back(), model);
+  }
+}
+
+void AdapterWeights::check(const One& one, const Model& model) const {
+  const std::string path = one.file.path().string();
+  const std::map<std::string, Shape> expected = expected_tensors(one.adapter, model);
+  std::vector<std::string> missing, unknown;
+  for (const auto& [name, shape] : expected)
+    if (one.file.find(name) == nullptr) missing.push_back(name);
+  std::set<std::string> copies;  // unchanged ones of the model's
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) copies.insert(table_copy_name(parameter, one.adapter));
+  for (const std::string& name : one.file.names())
+    if (!expected.contains(name) && !copies.contains(name)) unknown.push_back(excerpt(name));
+  require<IoError>(missing.empty(), "{}: lacks {}, which {} asks for: is it of this model?", path,
+                   missing.empty() ? "" : first_of(missing), kAdapterConfigFile);
+  require<IoError>(unknown.empty(), "{}: {} belongs to no layer that {} chooses", path,
+                   unknown.empty() ? "" : first_of(unknown), kAdapterConfigFile);
+  for (const auto& [name, shape] : expected) {
+    require<IoError>(one.file.at(name).shape == shape, "{}: {} has shape {}, {} and the model ask for {}", path, name,
+                     one.file.at(name).shape, kAdapterConfigFile, shape);
+    const Tensor values = Tensor::empty(*memory_, shape, DType::f32, Category::workspace);
+    one.file.read(name, {0, shape.numel()}, values);
+    require<IoError>(all_finite(values), "{}: {} holds values that are not finite", path, name);
+  }
+}
+
+Tensor AdapterWeights::turned(const One& one, const Parameter& parameter, const Shape& shape) const {
+  const Shape stored = shape_in_file(parameter, shape);
+  const Tensor values = Tensor::empty(*memory_, stored, DType::f32, Category::workspace);
+  one.file.read(adapter_tensor_name(parameter, one.adapter), {0, stored.numel()}, values);
+  return is_turned(parameter) ? turned_over(values, *memory_) : values;
+}
+
+Tensor AdapterWeights::combined(const Parameter& parameter) const {
+  const Factor factor = *factor_of(parameter);
+  const Shape& shape = parameter.placement.global;
+  if (adapters_.size() == 1) return turned(adapters_[0], parameter, shape);
+  const bool by_rows = factor.rank_dim() == 0;
+  const Tensor all = Tensor::empty(*memory_, shape, DType::f32, Category::workspace);
+  int64_t first = 0;  // row or column
+  for (const One& one : adapters_) {
+    const LowRank* of = one.adapter.find(factor.layer);
+    if (of == nullptr) continue;
+    const Shape own = with_extent(shape, factor.rank_dim(), of->rank);
+    const Tensor values = turned(one, parameter, own);
+    const auto scale = static_cast<float>(factor.is_a ? 1 : one.scale * of->scale);
+    for (int64_t row = 0; row < own[0]; ++row)
+      for (int64_t column = 0; column < own[1]; ++column)
+        all.data<float>()[by_rows ? (first + row) * shape[1] + column : row * shape[1] + first + column] =
+            scale * values.data<float>()[row * own[1] + column];
+    first += of->rank;
+  }
+  return all;
+}
+
+void AdapterWeights::fill_combined(const Parameter& parameter, Interval elements, const Tensor& destination) const {
+  const Tensor part = combined(parameter).flat(elements.begin, elements.end);
+  convert_elements(part.dtype(), part.raw(), destination.dtype(), destination.raw(), part.numel());
+}
+
+void AdapterWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+                          const Tensor& destination) const {
+  const bool saved = adapters_.size() == 1 && adapters_[0].adapter.saves(parameter.name);
+  if (parameter.role != ParameterRole::adapter && !saved) return base_.fill(kind, parameter, elements, destination);
+  if (kind != StateKind::master) {
+    Stream here;
+    return zero(destination, here);
+  }
+  for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+    if (adapters_.size() > 1 || is_turned(parameter)) return fill_combined(parameter, interval, values);
+    adapters_[0].file.read(adapter_tensor_name(parameter, adapters_[0].adapter), interval, values);
+  });
+}
+
+}  // namespace nought
