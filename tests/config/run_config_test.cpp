@@ -114,7 +114,7 @@ TEST(RunConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {
 TEST(RunConfig, what_is_missing_is_named_as_such) {
   const std::vector<std::pair<const char*, const char*>> cases{
       {R"({"training": {"load_in_4bit": true}})", "RUN.json: training.load_in_4bit: quantized base weights (QLoRA)"},
-      {R"({"peft": {"r": 8}})", "RUN.json: peft: adapters (LoRA) are not available"},
+      {R"({"peft": {"r": 8}})", "RUN.json: peft: an adapter is a section of the file"},
       {R"({"data": {"packing": true}})", "RUN.json: data.packing: samples that keep whole documents together"},
       {R"({"training": {"dpo_beta": 0.1}})", "RUN.json: training.dpo_beta: training by preference"}};
   for (const auto& [run, words] : cases) EXPECT_THAT(error_of(run), HasSubstr(words));
@@ -122,11 +122,9 @@ TEST(RunConfig, what_is_missing_is_named_as_such) {
               HasSubstr("/usr: is a folder; expected a RUN.json, a file that says model, data and training"));
 }
 
-TEST(RunConfig, adapters_are_refused_by_name_with_what_to_do_instead) {
+TEST(RunConfig, keys_of_adapters_in_other_places_are_told_where_they_belong) {
   EXPECT_THAT(error_of(R"({"training": {"lora_alpha": 16}})"),
-              HasSubstr("RUN.json: training.lora_alpha: adapters (LoRA) are not available: remove the key; "
-                        "training.freeze"));
-  EXPECT_THAT(error_of(R"({"peft_config": {"r": 8}})"), HasSubstr("RUN.json: peft_config: adapters"));
+              HasSubstr("RUN.json: training.lora_alpha: an adapter is a section of the file, with peft's keys"));
 }
 
 TEST(RunConfig, an_override_of_a_key_that_holds_text_is_text_whatever_it_looks_like) {

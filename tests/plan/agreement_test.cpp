@@ -6,6 +6,8 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
+#include "nought/models/adapter_modules.h"
+
 namespace nought::agreement_test {
 namespace {
 
@@ -151,6 +153,32 @@ TEST(Agreement, holds_with_frozen_parameters) {
                                               .executed_flops);
       ++i;
     }
+}
+
+/// At every stage, with ways to recompute and families in turns.
+NOUGHT_SIZE(medium);
+TEST(Agreement, holds_with_adapters) {
+  for (const int stage : {0, 1, 2, 3}) {
+    ModelConfig config = model_of(stage % 2 == 0 ? "llama" : "gpt2");
+    const bool all = stage < 2;
+    config.adapter = resolve_adapter({.r = 16, .targets = all ? LayerChoice{.pattern = "all-linear"} : LayerChoice{}},
+                                     config, "RUN.json");
+    const Layout layout{
+        .ranks = 2,
+        .zero_stage = stage,
+        .micro_batch = 2,
+        .seq_length = 128,
+        .accumulation = 1 + stage % 2,
+        .recompute = std::array{Recompute::none, Recompute::selective, Recompute::full, Recompute::none}[stage],
+        .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16},
+        .wire = Wire::threads};
+    SCOPED_TRACE(layout.str());
+    const Prediction predicted = predict(config, layout);
+    const Measurement measured = measure(config, layout);
+    expect_agreement(predicted, measured);
+    EXPECT_EQ(measured.late_allocations, 0);
+    EXPECT_LT(predicted.parameters - predicted.frozen, predicted.parameters / 10);
+  }
 }
 
 NOUGHT_SIZE(medium);

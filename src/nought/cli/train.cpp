@@ -327,9 +327,10 @@ std::vector<std::string> describe_inputs(const RunPlan& plan, const RunInputs& i
   for (const std::string& line : describe_layout(plan, inputs.config)) lines.push_back("mesh: " + line);
   const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
-      plan.layout.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
+      inputs.frozen == 0 ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
   lines.push_back(
       fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
+  for (const std::string& line : describe_adapter(inputs.config.adapter)) lines.push_back("adapter: " + line);
   lines.push_back("data: " + inputs.data.describe(inputs.tokenizer));
   for (const std::string& note : inputs.notes) lines.push_back("note: " + note);
   const Prediction prediction = predict(inputs.config, layout_of(plan));

@@ -338,6 +338,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   Resolver r(config, world_size, automatic);
   resolve_mesh(r);
   resolve_model(r);
+  resolve_adapter_section(r);
   resolve_data(r);
   resolve_batch(r);
   check_pipeline(r);
@@ -345,6 +346,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_precision(r);
   resolve_zero(r);
   resolve_optimizer(r);
+  check_adapter(r);
   resolve_unit_tiles(r);
   resolve_masters(r);
   resolve_length(r);

@@ -9,6 +9,12 @@
 
 namespace nought {
 
+// resolve_adapter.cpp
+/// The section adapter, or peft_config.
+void resolve_adapter_section(Resolver& r);
+/// ConfigError for what an adapter does not go with; LoRA+'s rates.
+void check_adapter(Resolver& r);
+
 // resolve_aio.cpp
 /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
 void resolve_aio(Resolver& r, bool to_files);

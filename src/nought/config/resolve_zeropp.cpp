@@ -136,7 +136,7 @@ void resolve_frozen_codes(Resolver& r) {
                                  r.ds.zero_optimization.zero_quantized_nontrainable_weights.value);
   if (!codes.value) return;
   require_stage_3(r, codes);
-  if (r.plan.layout.freezing.empty())
+  if (r.plan.layout.freezing.empty() && !r.plan.adapts())
     return r.warn(fmt::format("{} has no effect: nothing is frozen (training.freeze)", codes.place));
   r.plan.layout.freezing.codes = true;
   r.plan.resolved.push_back({"zero_quantized_nontrainable_weights", "true",

@@ -73,9 +73,9 @@ void load_deepspeed_file(Json& json, RunConfig& config) {
   config.accelerate_processes = accelerate.num_processes;
 }
 
-/// Whether a key holds text: a string, or the path that `model` and `deepspeed` may be.
+/// Whether a key holds text: a string, or the path that `model`, `adapter` and `deepspeed` may be.
 bool holds_text(const std::string& path) {
-  if (path == "model" || path == "deepspeed") return true;
+  if (path == "model" || path == "deepspeed" || path == "adapter" || path == "peft_config") return true;
   const auto is = [&](const std::string& prefix, const std::vector<KeyInfo>& keys) {
     static const std::string text = visiting::type_name(visiting::Tag<std::string>());
     return std::any_of(keys.begin(), keys.end(),
@@ -99,10 +99,10 @@ struct Missing {
 };
 const std::vector<Missing>& missing_features() {
   static const std::vector<Missing> all{
-      {"adapters (LoRA) are not available: remove the key; training.freeze and training.trainable choose what is "
-       "trained",
-       {"peft", "peft_config", "peft_type", "use_peft", "use_lora", "lora", "adapter", "lora_r", "lora_rank",
-        "lora_alpha", "lora_dropout", "lora_target", "lora_target_modules"}},
+      {"an adapter is a section of the file, with peft's keys: \"adapter\": {\"r\": 16, \"lora_alpha\": 32, "
+       "\"target_modules\": \"all-linear\"}; remove this key",
+       {"peft", "peft_type", "use_peft", "use_lora", "lora", "lora_r", "lora_rank", "lora_alpha", "lora_dropout",
+        "lora_target", "lora_target_modules"}},
       {"quantized base weights (QLoRA) are not available: remove the key; training.bf16, training.optim adamw_8bit and "
        "offload_param save memory",
        {"load_in_4bit", "load_in_8bit", "quantization_config", "quantization", "quantization_bit",

@@ -1,8 +1,8 @@
 // RunConfig: RUN.json as it was written, with the overrides of the command line applied.
 //
 // `training` has the names and meanings of Hugging Face's TrainingArguments, and their defaults unless the help text
-// says otherwise. The paths of model, data and deepspeed are relative to the file, all others to the current directory.
-// resolve() in run_plan.h turns a RunConfig into plain numbers.
+// says otherwise. The paths of model, data, adapter and deepspeed are relative to the file, all others to the current
+// directory. resolve() in run_plan.h turns a RunConfig into plain numbers.
 #pragma once
 
 #include <array>
@@ -352,8 +352,7 @@ struct TrainingConfig {
       "checkpoints to keep; the best one is among them with load_best_model_at_end; not given or 0 = all");
     v("resume_from_checkpoint", resume_from_checkpoint,
       "true = continue the last checkpoint of output_dir; a step = that one; a path = a checkpoint, or the last one in "
-      "a "
-      "folder; not given or false = begin a run");
+      "a folder; not given or false = begin a run");
     v("load_best_model_at_end", load_best_model_at_end,
       "export the weights of the best checkpoint; every checkpoint is validated before it is saved");
     v("metric_for_best_model", metric_for_best_model,
@@ -402,8 +401,7 @@ struct TrainingConfig {
       "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
     v("host_memory", host_memory,
       "the same of the host's RAM, as what was moved there takes it; on a CPU, whose memory that is, of all of a "
-      "rank's "
-      "tensors but those in files");
+      "rank's tensors but those in files");
     v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }
@@ -413,6 +411,7 @@ struct RunConfig {
   Json model;  // a folder's path or a config.json's content
   DataConfig data;
   TrainingConfig training;
+  Json adapter, peft_config;  // an object of peft's keys, or an adapter's folder
   Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path or that of a config of accelerate
 
   Origins origins;                    // where each value was written
@@ -427,6 +426,10 @@ struct RunConfig {
       "(Org/Name), or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
+    v("adapter", adapter,
+      "an adapter (LoRA) to train on the frozen model: peft's keys (docs/adapters.md), or the folder of one to go on "
+      "with");
+    v("peft_config", peft_config, "another name of adapter");
     v("deepspeed", deepspeed,
       "the path of a ds_config.json or of a config of accelerate (YAML), or a ds_config.json's content");
   }

@@ -75,6 +75,8 @@ void anchor_paths(Json& run, const std::string& run_file, std::vector<std::strin
   if (!run.is_object() || !anchor.needed()) return;
   if (run.contains("model")) anchor.move(run["model"], true);
   if (run.contains("deepspeed")) anchor.move(run["deepspeed"], false);
+  for (const char* key : {"adapter", "peft_config"})
+    if (run.contains(key)) anchor.move(run[key], false);
   if (!run.contains("data") || !run["data"].is_object()) return;
   Json& data = run["data"];
   anchor.move_all(data, "files");

@@ -9,6 +9,10 @@ namespace nought {
 void require_trainable(const RunPlan& plan) {
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "model is missing: expected a Hugging Face folder or the content of its config.json");
+  require<ConfigError>(!plan.adapts() || !plan.model_dir.empty(),
+                       "{}: an adapter is trained on the weights of a model, and \"model\" is written inline: name a "
+                       "folder",
+                       plan.adapter_place);
   require<ConfigError>(!plan.data.sources.empty(), "data.files is empty: expected a list of paths or globs");
   require<ConfigError>(plan.data.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
 }

@@ -13,6 +13,7 @@
 #include "nought/base/json.h"
 #include "nought/config/layout.h"
 #include "nought/data/formats.h"
+#include "nought/models/adapter_config.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
 
@@ -94,10 +95,13 @@ struct ProfileOptions {
 
 /// All values of a run, resolved to plain numbers.
 struct RunPlan {
-  std::string model_dir;     // what ModelSource takes; empty if the model is written inline
-  bool model_found = false;  // model_dir is the folder that holds the weights: nobody chooses again
-  std::string model_choice;  // how model_dir was chosen among several; see FoundModel
-  Json model_config;         // the inline config.json; null if model_dir is given
+  std::string model_dir;                 // what ModelSource takes; empty if the model is written inline
+  bool model_found = false;              // model_dir is the folder that holds the weights: nobody chooses again
+  std::string model_choice;              // how model_dir was chosen among several; see FoundModel
+  Json model_config;                     // the inline config.json; null if model_dir is given
+  std::optional<AdapterConfig> adapter;  // given: an adapter of the model is trained, and the model is not
+  std::string adapter_dir;               // the same, from this folder on, which has the config; "" = none
+  std::string adapter_place;             // where it is written, for messages
   DataPlan data;
 
   Layout layout;            // of its ranks and steps
@@ -109,6 +113,9 @@ struct RunPlan {
   int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (diagnose/replicas.h); 0 = none
   bool log_straggler = false;        // compare the ranks' times every logging_steps (diagnose/stragglers.h)
   double gradient_factor = 1;        // see Engine
+
+  /// Whether the run trains an adapter.
+  bool adapts() const { return adapter || !adapter_dir.empty(); }
 
   bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;       // see ExpertsConfig; 0 = experts have no capacity

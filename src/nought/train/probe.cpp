@@ -4,6 +4,7 @@
 
 #include "nought/io/safetensors.h"
 #include "nought/train/trainer.h"
+#include "nought/weights/adapter_files.h"
 
 namespace nought {
 
@@ -193,11 +194,15 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   const double loss = gradients ? engine.accumulate(batches, targets).loss : engine.evaluate(batches, targets);
   ProbeOutput output;
+  const ModelAdapter& adapter = decoder.config().adapter;  // with one, what is trained is as its file has it
   if (gradients) {
     for (size_t i = 0; i < model.model().units().size(); ++i)
       model.with_gradients(i, [&](const Parameter& parameter, const Tensor& gradient) {
-        if (first && gradient)
-          output.emplace_back("grad." + parameter.name, context.on_host(as_f32(context, gradient)));
+        if (!first || !gradient) return;
+        const Tensor values = context.on_host(as_f32(context, gradient));
+        if (adapter.empty()) return void(output.emplace_back("grad." + parameter.name, values));
+        output.emplace_back("grad." + adapter_tensor_name(parameter, adapter),
+                            as_in_file(parameter, values, *context.memory));
       });
     model.discard_gradients();
   }

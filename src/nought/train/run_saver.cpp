@@ -11,7 +11,8 @@ namespace nought {
 namespace fs = std::filesystem;
 
 RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
-                   const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps)
+                   const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
+                   const AdapterRun* adapter)
     : plan_(plan),
       world_(world),
       data_(data),
@@ -20,7 +21,8 @@ RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data
       decoder_(decoder),
       model_(model),
       engine_(engine),
-      steps_(steps) {}
+      steps_(steps),
+      adapter_(adapter) {}
 
 void RunSaver::hash_files() {
   if (world_.rank() == 0) files_ = hash_run_files(plan_);
@@ -62,6 +64,13 @@ TokenizerExport RunSaver::exported_tokenizer() const {
   return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
 }
 
+void RunSaver::write_beside(const fs::path& folder) const {
+  if (adapter_ == nullptr)
+    return export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
+  adapter_->write_config(folder);
+  export_tokenizer(exported_tokenizer(), folder);
+}
+
 void RunSaver::save(bool validated) {
   steps_.drain();
   CheckpointInfo info{.step = steps_.made(),
@@ -78,12 +87,9 @@ void RunSaver::save(bool validated) {
                       .about = about()};
   info.run["files"] = files_;
   info.local = steps_.worker_info();
+  if (adapter_ != nullptr) info.base = adapter_->base_info();
   last_saved_ = save_checkpoint(
-      model_, info, plan_.output_dir,
-      [&](const fs::path& folder) {
-        export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
-      },
-      steps_.checkpointed());
+      model_, info, plan_.output_dir, [&](const fs::path& folder) { write_beside(folder); }, steps_.checkpointed());
   saved_ = info.step;
   remove_old();
 }
@@ -107,7 +113,8 @@ ExportRecord RunSaver::load_best() {
                      found.string());
     return found.string();
   });
-  const Checkpoint checkpoint(path, decoder_);
+  Checkpoint checkpoint(path, decoder_);
+  if (adapter_ != nullptr) adapter_->take_up(checkpoint);
   steps_.end_serving();
   model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
   record.best = best_;
@@ -115,7 +122,9 @@ ExportRecord RunSaver::load_best() {
 }
 
 void RunSaver::export_weights(const ExportRecord& record, bool writes) {
-  if (writes)
+  if (writes && adapter_ != nullptr)
+    adapter_->export_to(model_, exported_tokenizer(), plan_.output_dir);
+  else if (writes)
     export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
   if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
 }

@@ -15,6 +15,7 @@
 #include "nought/engine/engine.h"
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
+#include "nought/train/adapter_run.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_steps.h"
 
@@ -22,9 +23,10 @@ namespace nought {
 
 class RunSaver {
  public:
-  /// All must outlive this object.
+  /// All must outlive this object. adapter: null unless the run trains one.
   RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
-           const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps);
+           const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
+           const AdapterRun* adapter);
 
   /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
   void hash_files();
@@ -57,6 +59,8 @@ class RunSaver {
   ModelConfig exported_config() const;
   TokenizerExport exported_tokenizer() const;
   Json about() const;
+  /// What a checkpoint has beside its states.
+  void write_beside(const std::filesystem::path& folder) const;
 
   const RunPlan& plan_;
   Communicator& world_;
@@ -67,6 +71,7 @@ class RunSaver {
   ShardedModel& model_;
   Engine& engine_;
   RunSteps& steps_;
+  const AdapterRun* adapter_;
   Json files_;
   std::optional<BestModel> best_;
   int64_t saved_ = -1;

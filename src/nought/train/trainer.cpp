@@ -64,7 +64,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite),
       steps_(plan_, world_, workers_.get(), sampler_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
-      saver_(plan_, world_, data_, *tokenizer_, sampler_, decoder_, model_, engine_, steps_) {
+      adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
+      saver_(plan_, world_, data_, *tokenizer_, sampler_, decoder_, model_, engine_, steps_, adapter_.get()) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
@@ -88,6 +89,7 @@ void Trainer::load() {
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
+    if (adapter_) adapter_->take_up(checkpoint);
     const Json now = saver_.fingerprint(), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
@@ -107,10 +109,18 @@ void Trainer::load() {
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
     for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
       for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
+  load_start();
+  steps_.begin();
+}
+
+void Trainer::load_start() {
+  if (adapter_) {
+    start_ = adapter_->begin(model_);
+    return;
+  }
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);
-    steps_.begin();
     return;
   }
   const ModelSource source(FoundModel{plan_.model_dir});
@@ -121,7 +131,6 @@ void Trainer::load() {
         fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
-  steps_.begin();
 }
 
 void Trainer::take_up(const CheckpointInfo& info) {

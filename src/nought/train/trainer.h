@@ -61,6 +61,8 @@ class Trainer {
 
  private:
   void load();
+  /// Loads what a run begins with.
+  void load_start();
   /// The ranks of all workers, or of the mesh.
   Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
   /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
@@ -105,6 +107,7 @@ class Trainer {
   Engine engine_;
   RunSteps steps_;
   StepRecorder recorder_;
+  std::unique_ptr<AdapterRun> adapter_;  // null unless the run trains one
   RunSaver saver_;
   std::optional<MatrixPeak> peak_;  // set by measure_machine()
   std::string start_;

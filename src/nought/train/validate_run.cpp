@@ -144,6 +144,7 @@ ModelConfig model_config_of(const RunPlan& plan) {
       "training.tiled_mlp: every layer of this {} model is experts, whose products are not computed in "
       "tiles: remove it; training.recompute = \"full\" keeps nothing of them either",
       config.family);
+  if (plan.adapts()) config.adapter = adapter_of(plan, config);
   if (plan.moe_quantized_dispatch) {
     require<ConfigError>(
         config.hidden_size % 4 == 0,
@@ -236,7 +237,8 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (resumes(mode)) {
     Checkpoint(resume_point(plan), decoder).require_same_frozen(decoder);
   } else if (!plan.model_dir.empty()) {
-    ModelSource(FoundModel{plan.model_dir});
+    const ModelSource source(FoundModel{plan.model_dir});
+    if (!plan.adapter_dir.empty()) AdapterWeights({{plan.adapter_dir}}, decoder, source.config(), source.weights());
   }
   inputs.notes = inputs.config.notes;
   const std::vector<std::string> own = notes_on_inputs(plan, inputs.config, *tokenizer);

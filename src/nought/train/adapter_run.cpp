@@ -1,0 +1,91 @@
+#include "nought/train/adapter_run.h"
+
+#include <algorithm>
+
+#include "nought/base/json.h"
+#include "nought/comm/first_rank.h"
+#include "nought/io/atomic_file.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+AdapterConfig checked_config_of(const RunPlan& plan) {
+  const std::optional<AdapterConfig> config = adapter_config_of(plan);
+  require(config.has_value(), "the run trains no adapter");
+  return *config;
+}
+
+}  // namespace
+
+std::optional<AdapterConfig> adapter_config_of(const RunPlan& plan) {
+  if (plan.adapter_dir.empty()) return plan.adapter;
+  require<IoError>(holds_adapter(plan.adapter_dir), "{} = {}: expected an adapter's folder, with {}",
+                   plan.adapter_place, plan.adapter_dir, kAdapterConfigFile);
+  return read_adapter_config(plan.adapter_dir);
+}
+
+ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config) {
+  const std::string place = plan.adapter_dir.empty() ? plan.adapter_place : plan.adapter_dir;
+  return resolve_adapter(checked_config_of(plan), config, place);
+}
+
+AdapterRun::AdapterRun(const RunPlan& plan, Communicator& world, const Context& context)
+    : seed_(plan.seed),
+      from_(plan.adapter_dir),
+      base_(FoundModel{plan.model_dir}),
+      adapter_(adapter_of(plan, base_.config())),
+      config_(with_named_layers(checked_config_of(plan), base_.config())),
+      hash_(found_by_first(world, context, [&] { return base_.weights_hash(); })) {
+  config_.base = fs::absolute(base_.folder()).lexically_normal().string();
+  if (config_.task_type.empty()) config_.task_type = "CAUSAL_LM";
+  config_.fan_in_fan_out = base_.config().weight_layout == WeightLayout::in_out;
+}
+
+std::string AdapterRun::begin(ShardedModel& model) const {
+  if (from_.empty()) {
+    model.load(AdapterStartValues(seed_, base_.weights()));
+    return fmt::format("{} with a new adapter from seed {}", base_.folder().string(), seed_);
+  }
+  model.load(AdapterWeights({{from_}}, model.model(), base_.config(), base_.weights()));
+  return fmt::format("{} with the adapter {}", base_.folder().string(), from_);
+}
+
+void AdapterRun::take_up(Checkpoint& checkpoint) const {
+  const std::optional<BaseInfo>& of = checkpoint.info().base;
+  if (!of) return;
+  require<ConfigError>(
+      of->hash == hash_,
+      "the checkpoint is of an adapter of {}, whose weights have the hash {}, and \"model\" is {}, with "
+      "{}: name the model that it was trained on",
+      of->path, of->hash, base_.folder().string(), hash_);
+  checkpoint.take_base_from(base_.weights());
+}
+
+void AdapterRun::write_config(const fs::path& folder) const {
+  write_text_atomically(folder / kAdapterConfigFile, config_.to_json().dump(2) + "\n");
+}
+
+void AdapterRun::export_to(ShardedModel& model, const TokenizerExport& tokenizer, const fs::path& folder) const {
+  const ModelAdapter& adapter = adapter_;
+  std::optional<SafetensorsWriter> writer;
+  if (model.mesh().world().rank() == 0)
+    writer.emplace(folder / kAdapterWeightsFile, adapter_specs(model.model(), adapter, model.options().dtype));
+  for (size_t i = 0; i < model.model().units().size(); ++i) {
+    if (!model.model().units()[i]->trained()) continue;
+    model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
+      if (writer)
+        write_adapter_tensor(parameter, model.context().on_host(values), adapter, *writer, *model.context().memory);
+    });
+  }
+  if (writer) {
+    writer->finish();
+    write_config(folder);
+    export_tokenizer(tokenizer, folder);
+  }
+  model.mesh().world().barrier().wait();  // when anyone returns, the folder is there
+}
+
+}  // namespace nought

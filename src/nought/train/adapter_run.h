@@ -1,0 +1,63 @@
+// AdapterRun: what a run that trains an adapter has beside its model: the weights that the adapter adds to, which are
+// in no checkpoint, and how the adapter begins, is saved and exported.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "nought/checkpoint/checkpoint.h"
+#include "nought/text/tokenizer_export.h"
+#include "nought/weights/model_source.h"
+
+namespace nought {
+
+/// The config of the plan's adapter, or that of the adapter that it goes on from; nothing if it trains none.
+std::optional<AdapterConfig> adapter_config_of(const RunPlan& plan);
+/// What it adds to the model of this config, which has none yet. ConfigError.
+ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config);
+
+/// The values that an adapter begins with, where it begins anew, and those of its base.
+class AdapterStartValues final : public StateSource {
+ public:
+  AdapterStartValues(uint64_t seed, const StateSource& base) : start_(seed), base_(base) {}
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    const StateSource& source =
+        parameter.role == ParameterRole::adapter ? static_cast<const StateSource&>(start_) : base_;
+    source.fill(kind, parameter, elements, destination);
+  }
+
+ private:
+  InitialState start_;
+  const StateSource& base_;
+};
+
+class AdapterRun {
+ public:
+  /// plan: its model_dir was found. Reads the headers of the base's files, and all of it on rank 0, for its hash.
+  /// Collective.
+  AdapterRun(const RunPlan& plan, Communicator& world, const Context& context);
+
+  /// The values of a run that begins. Returns a line that says where they are from.
+  std::string begin(ShardedModel& model) const;
+  /// Gives a checkpoint the base that it lacks. ConfigError if it is of another one.
+  void take_up(Checkpoint& checkpoint) const;
+  /// For checkpoints.
+  BaseInfo base_info() const { return {base_.folder().string(), hash_}; }
+  /// Writes adapter_config.json, as the adapter's own folder has it.
+  void write_config(const std::filesystem::path& folder) const;
+  /// Writes the folder of the adapter, as peft does, in the parameters' dtype, with the tokenizer. Collective.
+  void export_to(ShardedModel& model, const TokenizerExport& tokenizer, const std::filesystem::path& folder) const;
+
+ private:
+  const uint64_t seed_;
+  const std::string from_;  // the folder of the adapter that it goes on from; "" = none
+  ModelSource base_;
+  ModelAdapter adapter_;
+  AdapterConfig config_;
+  std::string hash_;
+};
+
+}  // namespace nought

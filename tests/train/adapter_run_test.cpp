@@ -1,0 +1,175 @@
+// Runs that train an adapter: what they leave behind is the adapter alone, and they go on from it on any layout.
+#include "nought/train/adapter_run.h"
+
+#include <fstream>
+
+#include "support/loaded_states.h"
+#include "support/message_of.h"
+#include "support/saved_model.h"
+#include "support/temp_folder.h"
+#include "support/trainer_runs.h"
+#include "support/training_case.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/json.h"
+#include "nought/checkpoint/checkpoint_contents.h"
+#include "nought/tensor/random.h"
+#include "nought/weights/hf_folder.h"
+
+namespace nought::adapter_run_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::run_plan;
+using test::RunStart;
+using test::TempFolder;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kRank = 3;
+
+class AdapterRuns : public ::testing::Test {
+ protected:
+  AdapterRuns() {
+    write_base(1);
+    plan = test::plan_on_lines(folder, 6, 5e-2);
+    plan.model_config = {}, plan.model_dir = (folder / "base").string();
+    plan.adapter = AdapterConfig{.r = kRank, .alpha = 6, .targets = {.pattern = "all-linear"}};
+    plan.adapter_place = "RUN.json: adapter";
+    plan.save_steps = 3;
+  }
+  void write_base(uint64_t seed) const {
+    write_text(folder / "base/config.json", test::tiny_llama().to_hf_json(DType::f32).dump());
+    test::write_weights(folder / "base", test::tiny_llama(), [seed](int64_t i) {
+      return static_cast<float>(0.1 * normal_at(seed, static_cast<uint64_t>(i)));
+    });
+  }
+  static void write_text(const fs::path& file, const std::string& text) {
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  /// Of all-linear on a block of hidden size 16 and MLPs of 24.
+  static constexpr int64_t kElements = 2 * kRank * (4 * (16 + 16) + 3 * (16 + 24));
+
+  const TempFolder folder;
+  RunPlan plan;
+};
+
+TEST_F(AdapterRuns, export_the_folder_of_an_adapter_that_is_read_as_a_model) {
+  const test::ToldRun told = run_plan(plan);
+  EXPECT_LT(told.losses().back(), told.losses().front());
+  EXPECT_EQ(told.summary.parameters - told.summary.frozen, kElements);
+  const std::vector<std::string> names = test::names_in(folder / "out");
+  EXPECT_THAT(names, Contains("adapter_config.json"));
+  EXPECT_THAT(names, Contains("adapter_model.safetensors"));
+  EXPECT_THAT(names, Not(Contains("config.json")));
+  EXPECT_THAT(names, Not(Contains("model.safetensors")));
+  fs::remove_all(folder / "out/checkpoint-3"), fs::remove_all(folder / "out/checkpoint-6");
+  const ModelSource source(find_model(folder / "out"));
+  EXPECT_EQ(source.folder(), folder / "base");
+  EXPECT_EQ(source.config().adapter.layers.size(), 14u);
+  EXPECT_EQ(read_adapter_config(folder / "out").task_type, "CAUSAL_LM");
+}
+
+TEST_F(AdapterRuns, save_checkpoints_of_the_adapter_and_its_states_alone) {
+  run_plan(plan);
+  const CheckpointContents contents = contents_of(folder / "out/checkpoint-6");
+  EXPECT_EQ(contents.parameters, kElements);
+  EXPECT_EQ(contents.frozen, 0);
+  ASSERT_TRUE(contents.info.base.has_value());
+  EXPECT_EQ(contents.info.base->hash, ModelSource(folder / "base").weights_hash());
+  EXPECT_EQ(test::values_of(ModelSource(folder / "out/checkpoint-6").weights(), ModelSource(folder / "out").model()),
+            test::values_of(ModelSource(folder / "out").weights(), ModelSource(folder / "out").model()))
+      << "the last checkpoint has what was exported";
+}
+
+TEST_F(AdapterRuns, go_on_from_a_checkpoint_on_another_layout) {
+  const test::ToldRun whole = run_plan(plan);
+  test::expect_resumes(plan, whole, 3, 1);
+  fs::remove_all(folder / "out/checkpoint-6");
+  RunPlan sharded = plan;
+  sharded.layout.zero_stage = 3, sharded.layout.ranks = 2, sharded.layout.micro_batch = 1;
+  const std::vector<double> losses = run_plan(sharded, {.ranks = 2, .mode = StartMode::resume}).losses();
+  const std::vector<double> expected = whole.losses_after(3);
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5);
+}
+
+TEST_F(AdapterRuns, do_not_go_on_with_another_base) {
+  run_plan(plan);
+  write_base(2);
+  RunPlan later = plan;
+  later.max_steps = 8;
+  EXPECT_THAT(message_of<ConfigError>([&] { run_plan(later, {.mode = StartMode::resume}); }),
+              HasSubstr("name the model that it was trained on"));
+}
+
+TEST_F(AdapterRuns, begin_with_the_base_and_go_on_from_an_adapter) {
+  const test::ToldRun first = run_plan(plan);
+  RunPlan on = plan;
+  on.adapter.reset(), on.adapter_dir = (folder / "out").string();
+  on.output_dir = (folder / "on").string();
+  const test::ToldRun second = run_plan(on);
+  EXPECT_LT(second.losses().front(), first.losses().front());
+  RunPlan full = plan;
+  full.adapter.reset(), full.output_dir = (folder / "full").string();
+  EXPECT_EQ(run_plan(full).losses().front(), first.losses().front()) << "B is 0 at first";
+}
+
+TEST_F(AdapterRuns, are_told_from_runs_of_the_model_itself) {
+  run_plan(plan);
+  RunPlan full = plan;
+  full.adapter.reset(), full.max_steps = 8;
+  EXPECT_THAT(message_of<ConfigError>([&] { run_plan(full, {.mode = StartMode::resume}); }),
+              HasSubstr("holds an adapter of"));
+  full.output_dir = (folder / "full").string(), full.max_steps = 3;
+  run_plan(full);
+  RunPlan adapted = plan;
+  adapted.output_dir = full.output_dir;
+  EXPECT_THAT(message_of<ConfigError>([&] { run_plan(adapted, {.mode = StartMode::resume}); }),
+              HasSubstr("is of a run that trained the model itself"));
+}
+
+/// A small model with an adapter whose factors are random.
+test::TrainingCase adapted(const char* model, const LayerChoice& targets) {
+  test::TrainingCase each = test::learning(test::small_model(model));
+  each.model.adapter = resolve_adapter({.r = 2, .alpha = 0.5, .targets = targets, .start = AdapterStart::random},
+                                       each.model, "RUN.json");
+  each.steps.end = 3;
+  return each;
+}
+
+const LayerChoice kAll{.pattern = "all-linear"};
+const LayerChoice kLatent{.names = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "up_proj"}};
+
+TEST(AdapterTraining, stages_agree_bit_for_bit_and_the_base_stays) {
+  test::TrainingCase each = adapted("grouped_heads", kAll);
+  each.mesh = test::sharded(2, 0);
+  const test::TrainingResult result = test::same_at_every_stage(each);
+  each.steps.end = 0;
+  const test::TrainingResult start = each.run();
+  for (const auto& [name, values] : result.weights)
+    EXPECT_EQ(values != start.weights.at(name), name.starts_with(kAdapterPrefix)) << name;
+}
+
+TEST(AdapterTraining, meshes_give_what_one_rank_gives) {
+  for (const test::TrainingCase& each : {adapted("grouped_heads", kAll), adapted("latent", kLatent)})
+    test::expect_close_on({{.sizes = {.tensor = 2}},
+                           {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
+                           {.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
+                           {.sizes = {.context = 2}, .stage = 2}},
+                          each, each.run());
+}
+
+TEST(AdapterTraining, tiles_of_units_are_refused_by_name) {
+  RecomputeOptions tiles;
+  tiles.unit_tiles = 2;
+  EXPECT_THAT(message_of<ConfigError>([&] { Decoder(adapted("grouped_heads", kAll).model, tiles); }),
+              HasSubstr("training.memory_centric_tiling = 2: tiles of matrices with an adapter are not supported yet"));
+}
+
+}  // namespace
+}  // namespace nought::adapter_run_test
