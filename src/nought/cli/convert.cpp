@@ -21,12 +21,14 @@ namespace fs = std::filesystem;
 
 struct ConvertFlags {
   std::string source, target, format, dtype, outtype, max_shard_size;
-  bool force = false;
+  std::vector<std::string> adapters;  // see parse_adapter_use()
+  bool force = false, merge = false;
 
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
   /// What is written: "a GGUF file with matrices in f16".
-  std::string describe() const {
+  std::string describe(bool is_adapter) const {
     if (gguf()) return "a GGUF file with matrices in " + (outtype.empty() ? "f16" : outtype);
+    if (is_adapter) return "an adapter's folder";
     return "a Hugging Face folder with safetensors" + (dtype.empty() ? "" : " in " + dtype);
   }
 };
@@ -73,6 +75,7 @@ void check_target(const ConvertFlags& options, const fs::path& source) {
 }
 
 ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
+  if (!options.merge && !source.adapters().empty()) return convert_to_adapter(source, options.target, memory);
   if (options.gguf())
     return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
                            memory);
@@ -93,8 +96,14 @@ int64_t peak_resident_bytes() {
 int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
-  const ModelSource source(options.source);
-  check_target(options, source.folder());
+  const FoundModel found = with_adapters(find_model(options.source), options.adapters);
+  require<ConfigError>(!options.merge || !found.adapters.empty(), "--merge: {} is no adapter, and --adapter names none",
+                       options.source);
+  require<ConfigError>(options.merge || found.adapters.empty() || !options.gguf(),
+                       "{}: GGUF files of adapters are not written yet: --merge writes the model with it",
+                       options.source);
+  const ModelSource source(found, options.merge ? AdaptersAre::merged : AdaptersAre::beside);
+  check_target(options, found.adapters.empty() ? source.folder() : fs::path(options.source));
   say_choice(source.choice());
   const auto memory = Memory::create();
   const ConvertReport report = write(options, source, *memory);
@@ -103,8 +112,9 @@ int run_convert(const ConvertFlags& options) {
   for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("{}: {}: {} tensors, {} in {} file{} from {} ({:.1f} s, at most {} of memory)\n", options.target,
-             options.describe(), report.tensors, format_bytes(report.bytes), report.files, report.files == 1 ? "" : "s",
-             source.folder().string(), seconds, format_bytes(peak_resident_bytes()));
+             options.describe(!options.merge && !source.adapters().empty()), report.tensors, format_bytes(report.bytes),
+             report.files, report.files == 1 ? "" : "s", source.folder().string(), seconds,
+             format_bytes(peak_resident_bytes()));
   return 0;
 }
 
@@ -114,7 +124,7 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder or a GGUF file, streamed",
       {"nought convert out/checkpoint-500 out/model --dtype bf16", "nought convert MODEL_DIR OUT --max-shard-size 2GB",
-       "nought convert MODEL_DIR model.gguf --outtype q8_0"});
+       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert ADAPTER_DIR merged --merge"});
   command->footer(
       command->get_footer() +
       fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in gemma2 and gemma3 alone: with "
@@ -134,6 +144,9 @@ void add_convert(CLI::App& app, Invocation& invocation) {
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
   command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
+  command->add_flag("--merge", options->merge,
+                    "Of an adapter: write its model with the adapter added into the weights; without it, the adapter");
+  add_adapter_option(*command, options->adapters);
   command->add_flag("--force", options->force, "Write over what is there already");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }

@@ -30,6 +30,7 @@ struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
   bool model_found = false;  // see RunPlan
   std::vector<std::string> files, overrides;
+  std::vector<std::string> adapters;  // see parse_adapter_use()
   std::optional<int64_t> seq_length, batch_size;
   LaunchOptions launch;
   bool json = false;
@@ -68,7 +69,8 @@ struct EvalOptions {
 std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
   const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
-  ModelSource(FoundModel{plan.model_dir}).model().require_positions(plan.data.seq_length);
+  const FoundModel found = options.model_found ? FoundModel{options.model_dir} : find_model(options.model_dir);
+  ModelSource(with_adapters(found, options.adapters)).model().require_positions(plan.data.seq_length);
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
   look_at_data(plan.data, *tokenizer, ValidateOptions().text_bytes);
@@ -99,9 +101,12 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
 }
 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
-  const FoundModel found = find_model(options.model_dir, world, context);
+  const FoundModel found = with_adapters(find_model(options.model_dir, world, context), options.adapters);
   say_choice(found.choice);
   options.model_dir = found.folder.string(), options.model_found = true;
+  options.adapters.clear();
+  for (const AdapterUse& each : found.adapters)
+    options.adapters.push_back(fmt::format("{}={}", each.folder.string(), each.scale));
   const RunPlan plan = options.plan(world.size());
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
@@ -109,14 +114,16 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   const Mesh mesh(world, plan.layout.grid());
-  const ModelConfig config = model_config_of(plan);
+  const ModelSource source(found);
+  ModelConfig config = model_config_of(plan);
+  config.adapter = source.config().adapter;
   Decoder decoder(
       config, {}, {},
       ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, config), plan.layout.context_method));
   ShardedModel::Options sharding = plan.layout.sharding_options();
   sharding.training = false;
   ShardedModel model(context, mesh, decoder, sharding);
-  model.load(ModelSource(found).weights());
+  model.load(source.weights());
   Engine engine(model);
   engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
   const auto tokenizer = tokenizer_of(plan.data);
@@ -158,6 +165,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
       ->type_name("N");
   command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward pass")->type_name("N");
   command->add_flag("--json", options->json, "Print one JSON object");
+  add_adapter_option(*command, options->adapters);
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);

@@ -13,6 +13,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->required();
   command.add_option("--tokenizer", options.tokenizer,
                      "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes");
+  add_adapter_option(command, options.adapters);
   command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after this many new tokens")
       ->capture_default_str();
   command.add_option("--stop", options.stops, "Stop before this text; may be given several times")
@@ -38,6 +39,25 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
                       "Make tokens that occurred already less likely by this factor; 1: off")
           ->capture_default_str()};
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
+}
+
+void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters) {
+  command
+      .add_option("--adapter", adapters,
+                  "An adapter (LoRA) to read the model with, and a factor on what it adds; several add up")
+      ->type_name("FOLDER[=SCALE]")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+FoundModel with_adapters(FoundModel found, const std::vector<std::string>& adapters) {
+  for (const std::string& text : adapters) {
+    found.adapters.push_back(parse_adapter_use(text));
+    require<IoError>(holds_adapter(found.adapters.back().folder), "--adapter {}: expected an adapter's folder, with {}",
+                     text, kAdapterConfigFile);
+  }
+  return found;
 }
 
 bool GenerationOptions::gives(const std::string& flag) const {
@@ -79,7 +99,7 @@ void say_choice(const std::string& choice) {
 
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context,
                          const GenerationSizes& sizes)
-    : source_(find_model(options.model_dir, world, context)),
+    : source_(with_adapters(find_model(options.model_dir, world, context), options.adapters)),
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
   if (world.rank() == 0) say_choice(source_.choice());

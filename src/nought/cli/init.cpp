@@ -20,6 +20,7 @@
 #include "nought/cli/commands.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
 #include "nought/text/tokenizer.h"
 #include "nought/train/run_data.h"
@@ -29,13 +30,26 @@ namespace nought {
 
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 3> value{
-      {{RunKind::pretrain, "pretrain"}, {RunKind::continued, "continue"}, {RunKind::finetune, "finetune"}}};
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 4> value{{{RunKind::pretrain, "pretrain"},
+                                                                              {RunKind::continued, "continue"},
+                                                                              {RunKind::finetune, "finetune"},
+                                                                              {RunKind::lora, "lora"}}};
 };
 
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Of a model with experts, which get no adapters: JSON of the names of what its attention has.
+std::string attention_layers(const ModelConfig& config) {
+  Json names = Json::array();
+  for (const AdaptableLayer& layer : adaptable_layers(config)) {
+    const Json name = layer.name.substr(layer.name.rfind('.') + 1);
+    const bool of_attention = layer.name.find("attn") != std::string::npos;
+    if (of_attention && std::ranges::count(names, name) == 0) names.push_back(name);
+  }
+  return names.dump();
+}
 
 std::string quoted(const std::string& text) { return Json(text).dump(); }
 
@@ -103,7 +117,7 @@ std::string validation_text(const InitAnswers& answers) {
 }
 
 std::string data_text(const InitAnswers& answers) {
-  const bool chats = answers.kind == RunKind::finetune;
+  const bool chats = learns_chats(answers.kind);
   std::vector<std::string> files;
   for (const std::string& path : answers.data) files.push_back(quoted(path));
   const std::string tokenizer =
@@ -136,6 +150,9 @@ Recipe recipe_of(RunKind kind) {
       return {"\"max_steps\": 1000,  // updates", "1e-3", "\"warmup_steps\": 50", 16};
     case RunKind::continued:
       return {"\"num_train_epochs\": 1,  // passes over the data; max_steps would count updates", "5e-5",
+              "\"warmup_ratio\": 0.03", 16};
+    case RunKind::lora:
+      return {"\"num_train_epochs\": 3,  // passes over the data; max_steps would count updates", "2e-4",
               "\"warmup_ratio\": 0.03", 16};
     case RunKind::finetune:
       break;
@@ -184,6 +201,19 @@ std::string training_text(const InitAnswers& answers) {
                      quoted(answers.output_dir));
 }
 
+std::string adapter_text(const InitAnswers& answers) {
+  if (answers.kind != RunKind::lora) return "";
+  return fmt::format(
+      R"(  // LoRA, with peft's keys: a product of rank r is trained beside each of these layers, and nothing else. docs/adapters.md.
+  "adapter": {{
+    "r": 16,
+    "lora_alpha": 32,  // its product counts lora_alpha / r
+    "target_modules": {},
+  }},
+)",
+      answers.targets);
+}
+
 /// What the command line gives; what is absent is asked for at a terminal.
 struct InitFlags {
   std::string kind, run_file, model, tokenizer, output;
@@ -198,7 +228,7 @@ RunKind parse_kind(const std::string& text) {
     if (name == text) return kind;
     names.emplace_back(name);
   }
-  fail<ConfigError>("{}: expected pretrain, continue or finetune{}", text, did_you_mean(text, names));
+  fail<ConfigError>("{}: expected pretrain, continue, finetune or lora{}", text, did_you_mean(text, names));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.
@@ -219,7 +249,8 @@ class Questions {
 
   InitAnswers answers() const {
     InitAnswers answers;
-    answers.kind = parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue or finetune", "finetune"));
+    answers.kind =
+        parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune or lora", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -233,6 +264,8 @@ class Questions {
       folder = find_model(model).folder;
       answers.model = relative_to_run_file(model, answers.run_file);
       answers.seq_length = length_of(folder);
+      if (const auto config = ModelConfig::from_folder(folder); config.experts)
+        answers.targets = attention_layers(config);
       tokenizer = holds_tokenizer(folder) ? folder.string() : "bytes";
     } else {
       answers.vocab_size = make_tokenizer(tokenizer)->vocab_size();
@@ -327,10 +360,15 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   DataPlan data = given;
   data.seq_length = answers.seq_length;
   constexpr int64_t kLook = int64_t{8} << 20;
-  if (answers.kind == RunKind::finetune) choose_template(answers, data);
+  if (learns_chats(answers.kind)) choose_template(answers, data);
   const auto tokenizer = tokenizer_of(data);
   const DataLook look = look_at_data(data, *tokenizer, kLook);
   if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
+  require<ConfigError>(
+      answers.kind != RunKind::lora || !answers.resize_vocab,
+      "lora: the tokenizer lacks the markers of a chat template ({}), for which the embedding would get "
+      "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
+      fmt::join(answers.add_special_tokens, ", "));
   if (!look.whole) return answers;
   if (!answers.length_given) answers.seq_length = length_for(*look.whole, answers.seq_length);
   answers.samples = std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
@@ -360,7 +398,8 @@ std::string relative_to_run_file(const std::string& path, const std::string& run
 }
 
 std::string run_file_text(const InitAnswers& answers) {
-  return header_text(answers) + "{\n" + model_text(answers) + data_text(answers) + training_text(answers) +
+  return header_text(answers) + "{\n" + model_text(answers) + adapter_text(answers) + data_text(answers) +
+         training_text(answers) +
          R"(  // DeepSpeed's ds_config.json, or its path. Stage 2 shards optimizer states and gradients over the ranks, 3 parameters too.
   "deepspeed": {"zero_optimization": {"stage": 2}},
 }
@@ -371,14 +410,16 @@ void add_init(CLI::App& app, Invocation& invocation) {
   CLI::App* command =
       add_command(app, "init", "Writes a RUN.json with comments, from flags or from answers",
                   {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
+                   "nought init lora --model MODEL_DIR --data chats.jsonl",
                    "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
                    "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
   const auto flags = std::make_shared<InitFlags>();
   command->add_option(
       "KIND", flags->kind,
-      "pretrain (from random weights), continue (plain text) or finetune (conversations, instructions)");
+      "pretrain (from random weights), continue (plain text), finetune (conversations, instructions) or lora (the same "
+      "by an adapter)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
-  command->add_option("--model", flags->model, "continue, finetune: the model's folder")->type_name("MODEL_DIR");
+  command->add_option("--model", flags->model, "continue, finetune, lora: the model's folder")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
       ->type_name("FILE")
       ->expected(1)

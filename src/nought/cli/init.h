@@ -13,8 +13,11 @@ namespace nought {
 enum class RunKind {
   pretrain,   // a small model from random weights
   continued,  // a model folder goes on with plain text
-  finetune    // a model folder learns conversations or instructions
+  finetune,   // a model folder learns conversations or instructions
+  lora        // the same, by an adapter: the model stays frozen
 };
+/// Whether the data is conversations.
+inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || kind == RunKind::lora; }
 
 struct InitAnswers {
   RunKind kind = RunKind::pretrain;
@@ -26,6 +29,7 @@ struct InitAnswers {
   int64_t seq_length = 512;       // tokens
   std::string output_dir = "out";
   int64_t ranks = 1;
+  std::string targets = "\"all-linear\"";  // lora: JSON of target_modules
 
   // What the data and the tokenizer ask for; see suit_to_data().
   std::string chat_template = {};                    // finetune: "" = the model's own

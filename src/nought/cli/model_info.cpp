@@ -68,6 +68,21 @@ void add_weights(const fs::path& path, OrderedJson& info) {
   info["written_at"] = record->written_at;
 }
 
+/// What is known of an adapter besides what a checkpoint of it says.
+void add_adapter(const FoundModel& found, OrderedJson& info) {
+  const fs::path folder = found.adapters.front().folder;
+  const ModelSource source(found);
+  info["kind"] = "adapter";
+  info["path"] = folder.string();
+  info["base"] = found.folder.string();
+  info["family"] = source.config().family;
+  info["layers"] = describe_adapter(source.config().adapter);
+  if (is_checkpoint(folder)) return add_checkpoint(folder, info);
+  info["parameters"] = source.model().parameter_count() - source.model().frozen_count();
+  info["files"] = 1;
+  info["bytes"] = static_cast<int64_t>(fs::file_size(folder / kAdapterWeightsFile));
+}
+
 double number(const OrderedJson& info, const char* key) { return info.value(key, 0.0); }
 
 std::string text_of(const OrderedJson& info, const char* key) { return info.value(key, std::string()); }
@@ -114,6 +129,11 @@ OrderedJson model_info(const fs::path& path) {
   const FoundModel found = find_model(path);
   OrderedJson info{{"format", kModelInfoFormat.str()}, {"path", found.folder.string()}};
   if (!found.choice.empty()) info["choice"] = found.choice;
+  if (!found.adapters.empty()) {
+    add_adapter(found, info);
+    info["tokenizer"] = holds_tokenizer(found.adapters.front().folder) ? "its own" : "that of its model";
+    return info;
+  }
   const bool checkpoint = is_checkpoint(found.folder);
   info["kind"] = checkpoint ? "checkpoint" : "weights";
   info["family"] = ModelConfig::from_folder(found.folder).family;
@@ -131,6 +151,9 @@ std::string model_info_text(const OrderedJson& info) {
     text += fmt::format("  {:<13}{}\n", name, value);
   };
   if (info.contains("choice")) line("chosen", text_of(info, "choice"));
+  if (info.contains("base")) line("of the model", text_of(info, "base"));
+  if (info.contains("layers"))
+    for (const auto& layer : info["layers"]) line("adds to", layer.get<std::string>());
   if (info.contains("step")) line("step", step_text(info));
   if (info.contains("tokens")) line("tokens seen", format_count(number(info, "tokens")));
   line("model", model_text(info));

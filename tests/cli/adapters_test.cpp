@@ -1,0 +1,72 @@
+// Adapters in the commands: read beside their model, described, merged, and refused in one line.
+#include "support/golden.h"
+#include "support/run_program.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/kernels/kernels.h"
+
+namespace nought::adapters_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::golden_folder;
+using test::TempFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Ended run(const std::string& arguments) { return test::run_program(NOUGHT_PROGRAM " " + arguments); }
+
+const std::string kFolder = golden_folder("lora/llama");
+const std::string kBase = kFolder + "/base", kAdapter = kFolder + "/adapter";
+
+/// The largest difference of the logits of the golden batch from those of peft.
+double difference_of_logits(const TempFolder& folder, const std::string& arguments) {
+  const std::string out = (folder / "out.safetensors").string();
+  const Ended ended = run(fmt::format("probe {} --input {}/golden.safetensors --output {}", arguments, kFolder, out));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  if (ended.exit_code != 0) return INFINITY;
+  const Context context = Context::reference();
+  return test::difference(SafetensorsFile(out).load("logits", *context.memory),
+                          SafetensorsFile(kFolder + "/golden.safetensors").load("logits", *context.memory))
+      .max_abs;
+}
+
+TEST(Adapters, a_model_with_one_an_adapter_alone_and_a_merged_model_are_the_same) {
+  const TempFolder folder;
+  EXPECT_LE(difference_of_logits(folder, kBase + " --adapter " + kAdapter), 5e-5);
+  EXPECT_LE(difference_of_logits(folder, fmt::format("{0} --adapter {1}=0.25 --adapter {1}=0.75", kBase, kAdapter)),
+            1e-4);
+  EXPECT_GT(difference_of_logits(folder, kBase + " --adapter " + kAdapter + "=0.5"), 1e-2);
+  EXPECT_LE(difference_of_logits(folder, kAdapter + " --grads --ranks 2 --set deepspeed.zero_optimization.stage=3"),
+            5e-5);
+  const std::string merged = (folder / "merged").string();
+  ASSERT_EQ(run("convert " + kAdapter + " " + merged + " --merge").exit_code, 0);
+  EXPECT_LE(difference_of_logits(folder, merged), 1e-4);
+}
+
+TEST(Adapters, commands_that_generate_and_describe_take_them) {
+  const Ended text = run("generate " + kAdapter + " --ids 1,2,3 --max-new-tokens 2");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(run("info " + kAdapter).out, AllOf(HasSubstr("adapter " + kAdapter), HasSubstr("of the model " + kFolder),
+                                                 HasSubstr("down_proj x 2, rank 3, scale 2.66667")));
+}
+
+TEST(Adapters, what_is_wrong_is_one_line) {
+  const auto error = [](const std::string& arguments) {
+    const Ended ended = run(arguments);
+    EXPECT_NE(ended.exit_code, 0) << arguments;
+    return ended.err;
+  };
+  EXPECT_THAT(error("generate " + kBase + " --adapter /nowhere --ids 1"),
+              HasSubstr("--adapter /nowhere: expected an adapter's folder, with adapter_config.json"));
+  EXPECT_THAT(error("generate " + golden_folder("open/llama") + " --adapter " + kAdapter + " --ids 1"),
+              HasSubstr("has shape"));
+  EXPECT_THAT(error("convert " + kBase + " /tmp/never --merge"), HasSubstr("is no adapter, and --adapter names none"));
+  EXPECT_THAT(error("convert " + kAdapter + " /tmp/never.gguf"), HasSubstr("--merge writes the model with it"));
+}
+
+}  // namespace
+}  // namespace nought::adapters_test
