@@ -60,7 +60,7 @@ RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 /// softcap c > 0: the logits are c * tanh(x W^T / c).
 Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows, double gradient_scale,
               double softcap = 0);
-/// The same with cross-entropy. targets: [tokens] i32, -100 is ignored.
+/// loss_head() with cross-entropy. targets: [tokens] i32, -100 is ignored.
 Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const Tensor& targets, double gradient_scale,
                        double softcap = 0);
 

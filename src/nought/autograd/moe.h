@@ -44,7 +44,7 @@ class RouterLog {
   const Tensor& probability_gradient() const { return probability_gradient_; }
 
  private:
-  /// The same of this rank's tokens.
+  /// The sums over this rank's tokens.
   Tensor own_sums(const Context& context, double weight) const;
   Tensor shared_sums(const Context& context, double weight) const;
 
@@ -63,8 +63,8 @@ struct RouterLoads {
   double dropped = 0;                       // choices beyond an expert's capacity, of all layers
 
   void add(const RouterLog& log);
-  /// Those of all ranks and of all layers, as [1 + layers * experts] f64 on the device. Collective; the host does not
-  /// wait.
+  /// The counts of all ranks and of all layers, as [1 + layers * experts] f64 on the device. Collective; the host does
+  /// not wait.
   Tensor summed(const Context& context, int64_t experts, Communicator& ranks) const;
   /// What summed() gave, of so many layers.
   static RouterLoads of(std::span<const double> sums, size_t layers);

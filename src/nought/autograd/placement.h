@@ -50,8 +50,8 @@ TensorTile tile_of(const Shape& global, int dim, const std::vector<int64_t>& fus
 struct Placement {
   Shape global;
   std::vector<Cut> cuts = {};  // each along another axis of one grid, and of another dimension but for owners
-  /// Of the global tensor, what this parameter is. The cuts are those of that part, and other parameters of the same
-  /// name have the rest. Not given: it is all of it.
+  /// The part of the global tensor that this parameter is. The cuts are those of the part, and other parameters of the
+  /// same name have the rest. Not given: it is all of it.
   std::optional<TensorTile> tile = {};
 
   /// The shape of what the ranks hold together: the global tensor's, or the tile's.

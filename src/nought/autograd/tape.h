@@ -137,7 +137,7 @@ class Tape {
   /// The result of an operation on these inputs. It is a constant, and `backward` is dropped, when not recording or
   /// when nobody wants the gradient of any input.
   Var record(Tensor value, std::initializer_list<Wanted> inputs, Backward backward);
-  /// The same for a result that is cheap to compute `again` from what the node saves anyway.
+  /// Records a result that is cheap to compute `again` from what the node saves anyway.
   Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward, Later again);
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
@@ -154,7 +154,7 @@ class Tape {
     bool unread = false;  // see result_is_unread(): y is zeros of the shape of x, and the body runs in the walk back
     bool shared = false;  // another Unit uses the tile too, and its walk back comes later: see after_shared_backward()
   };
-  /// The same within the work of a Unit for a tile of it, or of another one.
+  /// Runs, within the work of a Unit, a tile of it, or of another one.
   Var run_tile(Unit& tile, const Var& x, const Body& body, TileUse use);
   /// True in the body of a section that runs again: only the gradients of its result are asked for, and not its value.
   bool result_is_unread() const { return result_is_unread_; }

@@ -112,7 +112,7 @@ Tensor exchange_rows(const Context& context, Communicator& ranks, const Tensor& 
   return out;
 }
 
-/// The same as 8-bit codes: each row is a record.
+/// Exchanges rows quantized to 8 bits: each row is a record.
 Tensor exchange_codes(const Context& context, Communicator& ranks, const Tensor& x, RowCounts counts) {
   constexpr int kBits = 8;
   const int64_t width = x.dim(-1), bytes = wire_record_bytes(width, kBits), sent = x.dim(0);

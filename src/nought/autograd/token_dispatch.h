@@ -48,7 +48,7 @@ class TokenDispatch {
   Tensor to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category, bool codes) const;
   Tensor from_experts(const Context& context, const Tensor& y) const;
 
-  // Of the rows that this rank's tokens have: those of the blocks, or those that are sent.
+  // The rows that this rank's tokens have are those of the blocks, or those that are sent.
   Tensor token_, choice_;  // [rows] i32: each row's token, and its place in [tokens * top_k]; -1 for padding
   Tensor row_;             // [tokens, top_k] i32: the row of each choice; -1 if it is dropped
   std::vector<Interval> blocks_;

@@ -137,7 +137,7 @@ class ParameterView {
   bool is_coded() const;
   /// The values; Error unless the Unit is leased (between its before_ and after_ events), or if they are codes.
   Tensor value() const;
-  /// The same, of any kind.
+  /// The weight, dense or quantized.
   Weight weight() const;
   /// Where `store` wants this view's gradient: the first writer of a reduction overwrites, later ones add. Undefined if
   /// it is not trained; Error for codes. Functions ask for it through the Gradients or the Tape, which know the store.
@@ -160,7 +160,8 @@ class UnitStore {
   /// The Unit's parameters are not read any more. All their gradients are final for this micro-batch, but for those
   /// that were deferred.
   virtual void after_backward(Unit& unit) = 0;
-  /// The same for a tile whose gradients are not final: another Unit, which is walked back later, adds to them.
+  /// Called after the backward pass of a tile whose gradients are not final: another Unit, which is walked back later,
+  /// adds to them.
   virtual void after_shared_backward(Unit& tile) { after_backward(tile); }
   /// The flat buffer of a segment; Error without a lease.
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
@@ -202,7 +203,7 @@ class Unit {
 
   /// This becomes a tile of another Unit, before either has parameters of a tile: it is held where that one is.
   void become_tile_of(Unit& whole);
-  /// Of a tile, the Unit whose work it is a part of; else null.
+  /// The Unit whose work this tile is a part of; null if it is no tile.
   Unit* tile_of() const { return tile_of_; }
   /// In the order in which they are computed forward.
   const std::vector<Unit*>& tiles() const { return tiles_; }
@@ -280,7 +281,8 @@ struct GlobalTensor {
   /// Its name, role and global shape are those of the tensor.
   const Parameter& first() const { return *parts.front(); }
 };
-/// Those of a Unit and its tiles, in the order of their declaration. None for a tile: they are the other Unit's.
+/// The global tensors of a Unit and its tiles, in the order of their declaration. None for a tile: they are the other
+/// Unit's.
 std::vector<GlobalTensor> global_tensors(const Unit& unit);
 
 }  // namespace nought

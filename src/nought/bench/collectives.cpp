@@ -16,8 +16,9 @@ struct Operands {
   Tensor part_of_full(int rank) const { return full.flat(rank * part.numel(), (rank + 1) * part.numel()); }
 };
 
-/// Those of calls one after the other. As in training, each call has tensors of its own, and its input was written by
-/// this rank and read by nobody: tensors that are used again and again would lie in the caches of those who read them.
+/// The tensors of calls one after the other. As in training, each call has tensors of its own, and its input was
+/// written by this rank and read by nobody: tensors that are used again and again would lie in the caches of those who
+/// read them.
 using Series = std::vector<Operands>;
 
 Series make_series(const Context& context, int64_t shard, int64_t ranks, DType dtype) {

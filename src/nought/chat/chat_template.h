@@ -83,8 +83,8 @@ class ChatTemplate {
   std::vector<int32_t> stop_ids() const;
   /// Markers that prompt() writes as text because the tokenizer has no token for them.
   std::vector<std::string> missing_markers() const;
-  /// Those of them with which conversation() writes nothing. All, but for the markers of a program that models are
-  /// known to have learned as text.
+  /// The missing markers with which conversation() writes nothing. All, but for the markers of a program that models
+  /// are known to have learned as text.
   std::vector<std::string> refused_markers() const;
   /// ConfigError, which says how to add them, if a named template has refused ones, or if a program writes some into
   /// the plainest conversation.
@@ -104,7 +104,7 @@ class ChatTemplate {
   void refuse_unwritten(std::span<const ChatMessage> messages, const jinja::Value& variables) const;
   /// ConfigError if there are any, which says how to add them.
   void refuse(const std::vector<std::string>& markers) const;
-  /// Those of refused_markers() that the program wrote.
+  /// The refused_markers() that the program wrote.
   std::vector<std::string> refused_in(const jinja::Rendered& text) const;
 
   ChatSource source_;

@@ -42,7 +42,7 @@ class Rendered {
  public:
   const std::string& str() const { return text_; }
   size_t size() const { return text_.size(); }
-  /// Of the character of that byte: kData, kTarget.
+  /// Flags of the character of that byte: kData, kTarget.
   char32_t flags(size_t byte) const { return static_cast<char32_t>(flags_[byte]) << 24; }
   Text text() const;
   /// The characters, with more flags.
@@ -129,7 +129,7 @@ struct Items {
 
 /// The value of an integer or a boolean, which Python counts as one; nothing for others.
 std::optional<int64_t> to_integer(const Value& value);
-/// The same for any number.
+/// The value of any number as a real one; nothing for others.
 std::optional<double> to_real(const Value& value);
 
 /// a + b, a == b, a in b, and so on, as Python has it. ConfigError for what there is not.
@@ -143,7 +143,7 @@ struct JsonStyle {
   std::optional<int> indent = {};
   std::string comma = ", ", colon = ": ";
 };
-/// The same as JSON, all of it data.
+/// The value as JSON, all of it data.
 Text to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 /// The elements that a for loop visits: of a list, the keys of a mapping, the characters of a text, none of what is

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Of the names of states that each worker has of its own.
+/// Prefix of the names of states that each worker has for itself.
 std::string worker_prefix(int worker) { return fmt::format("worker{}:", worker); }
 
 /// A block is the unit of a checksum: 4 MiB of fp32.

@@ -26,7 +26,7 @@ std::optional<int> integer_variable(const char* name) {
   return static_cast<int>(value);
 }
 
-/// The same two facts under each launcher's names.
+/// The names that each launcher gives to the rank and to the number of ranks.
 struct Launcher {
   const char *rank, *size;
 };

@@ -19,7 +19,7 @@ struct LaunchLimits {
   uint64_t session_bytes = kNone;   // that are free there
 };
 
-/// Those of this process, after it has raised its own limit of open files as far as it may.
+/// The limits of this process, after it has raised its own limit of open files as far as it may.
 LaunchLimits find_launch_limits();
 
 /// DeviceError, which names the limit, what is needed and what to do, if `local_ranks` ranks cannot be started here.

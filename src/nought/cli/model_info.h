@@ -11,7 +11,7 @@ namespace nought {
 /// IoError if the path is none of them.
 OrderedJson model_info(const std::filesystem::path& path);
 
-/// The same for people, one fact per line.
+/// The facts for people, one per line.
 std::string model_info_text(const OrderedJson& info);
 
 }  // namespace nought

@@ -34,7 +34,7 @@ bool write_bytes(int file, const char* bytes, size_t count) {
   return true;
 }
 
-/// The same.
+/// Calls only what a signal handler may call. False if the page was not written whole.
 bool write_page(const FlightPage& page, const char* path) {
   const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return false;
@@ -53,8 +53,8 @@ bool write_page(const FlightPage& page, const char* path) {
   return close(file) == 0 && whole;
 }
 
-/// The same. After a crash whoever handled it before does: the instruction that failed is tried again, or, where the
-/// signal was sent, it is sent again.
+/// Runs in a signal handler. After a crash whoever handled it before does: the instruction that failed is tried again,
+/// or, where the signal was sent, it is sent again.
 void take_signal(int signal, siginfo_t* info, void*) {
   const int error = errno;
   if (signal != SIGUSR2) sigaction(signal, &handlers_before[static_cast<size_t>(signal)], nullptr);

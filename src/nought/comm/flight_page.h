@@ -153,7 +153,7 @@ inline FlightSnapshot flight_snapshot(const FlightPage& page) {
   return flight_snapshot(flight_words(page), "a rank's memory");
 }
 
-/// Of the process with this number that began then (ProcessStat::start).
+/// State of the process with this number that began then (ProcessStat::start).
 RankState state_of_process(int pid, uint64_t start);
 
 }  // namespace nought

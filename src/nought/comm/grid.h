@@ -108,13 +108,13 @@ class Grid {
   std::vector<int> group(int rank, Group name) const { return group(rank, axes_of(name)); }
   /// All groups along these axes, by their first rank: every rank is in one of them.
   std::vector<std::vector<int>> groups(Axes axes) const;
-  /// The same groups cut in two ways: into the ranks of each that share a host, and into those that are the i-th on
-  /// theirs. Nothing where none spans several hosts, or hosts do not have equally many ranks of it, two at least.
+  /// The groups cut in two ways: into the ranks of each that share a host, and into those that are the i-th on theirs.
+  /// Nothing where none spans several hosts, or hosts do not have equally many ranks of it, two at least.
   struct Levels {
     std::vector<std::vector<int>> inside, across;
   };
   std::optional<Levels> levels(Axes axes) const;
-  /// The same groups cut into so many neighbours each. ConfigError if that does not divide them.
+  /// The groups cut into so many neighbours each. ConfigError if that does not divide them.
   std::vector<std::vector<int>> neighbours(Axes axes, int count) const;
   /// True if the ranks of each group share a host; false if it is not known which do.
   bool inside_hosts(const std::vector<std::vector<int>>& groups) const;

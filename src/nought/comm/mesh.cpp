@@ -49,7 +49,7 @@ struct Mesh::Groups {
     if (secondary == alone.get()) secondary = &make(std::move(partition));
   }
 
-  /// Of several ranks each.
+  /// Makes this rank's group of a partition into groups of several ranks each.
   Communicator& make(Partition partition) {
     const std::vector<int> ranks = *std::find_if(partition.begin(), partition.end(), [&](const auto& each) {
       return std::find(each.begin(), each.end(), world.rank()) != each.end();

@@ -29,7 +29,7 @@ class Mesh {
   Mesh(Communicator& world, const GridSizes& sizes);
   /// The one of these sizes, or the one with every rank on the shard axis.
   Mesh(Communicator& world, const std::optional<GridSizes>& sizes) : Mesh(sizes ? Mesh(world, *sizes) : Mesh(world)) {}
-  /// The same with groups that `make_group` makes of their ranks, where the world cannot split.
+  /// A mesh with groups that `make_group` makes of their ranks, where the world cannot split.
   using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::vector<int>& ranks)>;
   Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_group);
 
@@ -62,7 +62,7 @@ class Mesh {
   int coordinate(Axis axis) const { return grid().coordinate(world().rank(), axis); }
   /// Sent by this rank in all groups.
   Traffic traffic() const;
-  /// The same group by group: those that have sent nothing too, but for groups of one.
+  /// The traffic group by group: those that have sent nothing too, but for groups of one.
   struct GroupTraffic {
     std::string axes;  // along which its ranks differ: "tensor", "tensor x shard"
     Traffic traffic;

@@ -18,9 +18,9 @@ class PeerError : public CommError {
 /// calls on a communication thread of its own. If a rank throws, the collectives in which its peers wait throw
 /// PeerError. run_ranks then rethrows the error of the lowest rank whose error is not a PeerError.
 void run_ranks(int size, const std::function<void(Communicator&)>& body);
-/// The same with the rank's Context: the CPU kernels and a fresh Memory, which counts its communication buffers too.
+/// Runs `body` with the rank's Context: the CPU kernels and a fresh Memory, which counts its communication buffers too.
 void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body);
-/// The same with one rank for each of these contexts, whatever device they compute on.
+/// Runs `body` with one rank for each of these contexts, whatever device they compute on.
 void run_ranks(const std::vector<Context>& contexts, const std::function<void(Communicator&, const Context&)>& body);
 
 }  // namespace nought

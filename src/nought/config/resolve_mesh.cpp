@@ -60,7 +60,7 @@ bool resolve_sequence_parallel(Resolver& r, int64_t tensor) {
   return r.note("parallelism_config.sequence_parallel", slices);
 }
 
-/// Of how many ranks that is, as either side says.
+/// How many ranks a pipeline has, as either side says.
 Candidate<int64_t> pipeline_size(const Resolver& r) {
   const auto own = r.training("parallelism_config.pp_size", r.config.training.parallelism_config.pp_size);
   const Auto<int64_t>& deepspeeds = r.ds.pipeline.stages;

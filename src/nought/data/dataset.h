@@ -86,7 +86,7 @@ class TokenDataset {
   /// Splits off the last `fraction`, in [0, 1), of every source, in whole samples. Returns the rest and what was split
   /// off. No token is a target in both.
   std::pair<TokenDataset, TokenDataset> split_tail(double fraction) const;
-  /// The same data with keep_remainder, so that every token but the first of each source is a target once.
+  /// The data with keep_remainder, so that every token but the first of each source is a target once.
   TokenDataset with_remainder() const;
   /// ConfigError unless there are at least this many samples.
   void require_batch(int64_t samples) const;

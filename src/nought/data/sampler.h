@@ -64,7 +64,7 @@ class TrainSampler {
   int64_t targets_per_step() const { return layout_.train_batch() * dataset_.seq_length(); }
   /// The number of targets of a step that are not ignored, at least 1. The loss of the step is the mean over them.
   int64_t targets_in_step(int64_t step) const;
-  /// The same of `ranks` ranks from `first` on.
+  /// The number for `ranks` ranks from `first` on.
   int64_t targets_in_step(int64_t step, int first, int ranks) const;
   const TokenDataset& dataset() const { return dataset_; }
 

@@ -23,7 +23,7 @@ struct StepBreakdown {
 
   /// The fraction of the communication that ran while the computing thread did not wait; 1 if there was none.
   double hidden() const { return communication > 0 ? 1 - exposed / communication : 1; }
-  /// The same of what is offloaded, at least.
+  /// The hidden fraction of what is offloaded, at least.
   double offload_hidden() const { return offload > 0 ? std::max(0.0, 1 - offload_exposed / offload) : 1; }
 };
 /// The breakdown of the step that the events belong to.

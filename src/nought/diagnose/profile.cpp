@@ -7,7 +7,7 @@ namespace nought {
 
 namespace {
 
-/// Those of the computing thread that lie one within the other, the outer before the inner.
+/// The events of the computing thread that lie one within the other, the outer before the inner.
 std::vector<const TraceEvent*> nested(std::span<const TraceEvent> events) {
   std::vector<const TraceEvent*> sorted;
   for (const TraceEvent& event : events)

@@ -56,7 +56,7 @@ class Engine {
   /// how many targets are not ignored. If the loss or the norm is not finite, all ranks throw the same Error, which
   /// names the place.
   StepResult accumulate(std::span<const Batch> micro_batches, double total_weight);
-  /// The same, then clips by the global norm as torch.nn.utils.clip_grad_norm_ does (max_norm 0: no clipping), and
+  /// Accumulates, then clips by the global norm as torch.nn.utils.clip_grad_norm_ does (max_norm 0: no clipping), and
   /// updates. If the loss or the norm is not finite and there is a loss scale, or on_nonfinite is skip, the update is
   /// skipped and nothing is thrown.
   StepResult step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm);
@@ -67,7 +67,7 @@ class Engine {
 
   /// What steps and evaluations are made of: default_schedule() (engine/model_schedule.h), unless this is called.
   void set_schedule(Schedules schedules) { schedules_ = std::move(schedules); }
-  /// That of the steps alone.
+  /// Sets the schedule of the steps alone.
   void set_schedule(MakeSchedule steps) { schedules_.step = std::move(steps); }
   /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
   /// travels with the loss, so that all ranks hear of it in the same step.

@@ -60,7 +60,7 @@ class Passes {
   void await_sent(int to, size_t left);
   /// "activation 3": what a message is, for flight records and traces.
   std::string name_of(const Instruction& at) const;
-  /// That of the rank, where it is to have the passes of a pipeline's step; else null.
+  /// The rank's timeline, where it is to have the passes of a pipeline's step; else null.
   Timeline* timeline_of(const Instruction& at) const;
   void forward(const Instruction& at);
   void backward(const Instruction& at);

@@ -64,7 +64,7 @@ class Generator {
   DecoderCache cache_;
 };
 
-/// The same with a Generator made for these prompts. Error if a prompt and its new tokens exceed the positions of a
+/// Generates with a Generator made for these prompts. Error if a prompt and its new tokens exceed the positions of a
 /// model with learned positions.
 std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& context, DType dtype,
                                            std::span<const std::vector<int32_t>> prompts,

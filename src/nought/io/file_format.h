@@ -23,7 +23,7 @@ struct FileFormat {
 
 /// IoError unless this program, which reads up to `readable`, can read that version.
 void require_readable(const std::filesystem::path& file, int64_t version, const FileFormat& readable);
-/// The same for what a file's member "format" says.
+/// require_readable() for what a file's member "format" says.
 void require_readable(const std::filesystem::path& file, const Json& format, const FileFormat& readable);
 
 }  // namespace nought

@@ -26,7 +26,7 @@ class MappedFile {
 
   /// All bytes of the file. The first one is page-aligned.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// The same bytes as text.
+  /// All bytes of the file as text.
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
   /// Gives the pages of these bytes back to the system, so that a process that reads a large file does not hold all of
   /// it. They stay mapped, and are read again when they are next touched.

@@ -19,8 +19,8 @@ int nesting_of(std::string_view text);
 /// `max_depth`. `part` says what the text is within the file ("the header"). The IoError names file and part.
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);
 
-/// The same of an object with very many members: each that is an object itself is given to `member` and not kept, for
-/// the library looks through all that it kept whenever an object ends. Returns the members that are left.
+/// Parses an object with very many members: each that is an object itself is given to `member` and not kept, for the
+/// library looks through all that it kept whenever an object ends. Returns the members that are left.
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth,
                     const std::function<void(const std::string& name, const Json& value)>& member);
 

@@ -15,7 +15,7 @@ namespace nought {
 /// AVX-512 or AVX2. Other 16-bit dtypes are multiplied in fp32. Time is that of the processor: each thread counts
 /// as if it had a core of its own.
 double measure_matrix_peak(DType dtype);
-/// The same, and what it was measured with.
+/// A measured peak, and what it was measured with.
 struct MatrixPeakSample {
   double flops = 0;
   int threads = 1;

@@ -32,7 +32,7 @@ struct Weight {
 
   /// Rows [begin, end) along the first dimension, as a view.
   Weight slice(int64_t begin, int64_t end) const;
-  /// The same elements in another shape. Of codes the last dimension must remain.
+  /// A view of the elements in another shape. Quantized values keep their last dimension.
   Weight reshape(Shape shape) const;
   /// "bf16[4, 256]", "i8[4, 256] with scales f16[4, 8]"
   std::string str() const;

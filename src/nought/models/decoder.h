@@ -106,7 +106,7 @@ class Decoder final : public Model {
     return !block.experts && config_.norm_placement == NormPlacement::pre;
   }
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
-  /// Those of this rank.
+  /// The heads of this rank.
   PackedHeads heads() const;
   Norm::Options norm_options() const;
   /// ids: i32, the tokens of all spans, or what this rank has of `parts` of them; `known` are the same where host code

@@ -15,7 +15,7 @@ double seen_on_average(int64_t seq_length, int64_t window) {
   return most - most * most / (2 * length);
 }
 
-/// Of all parameters of a Unit, how many a token is multiplied by: no look-ups, and of experts those that it passes.
+/// How many parameters of a Unit a token is multiplied by: no look-ups, and only the experts that it passes.
 double multiplied_by(const Unit& unit, const ModelConfig& config) {
   double count = 0;
   for (const Parameter& parameter : unit.parameters()) {

@@ -32,8 +32,8 @@ class Decoder;
 /// What the lowest such Unit saves itself is not counted.
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length);
 
-/// The same of each Unit of a whole model, of which all is trained: their sum is training_flops_per_token(), but for
-/// layers with a sliding window, whose attention counts what it sees.
+/// FLOPs per token of each Unit of a whole model that is trained in all its parts: their sum is
+/// training_flops_per_token(), but for layers with a sliding window, whose attention counts what it sees.
 std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_length);
 
 }  // namespace nought

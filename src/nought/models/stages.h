@@ -16,8 +16,8 @@ namespace nought {
 /// pipeline_parallel_last_stage_less_layers). With 1 and 1, stages have as many Units each. ConfigError, with the
 /// nearest numbers that work, if one of them is more than a stage's layers, or if these are none.
 std::vector<size_t> cut_by_layers(int64_t layers, int stages, int64_t first_less, int64_t last_less);
-/// The same, so that the largest sum of weights of a stage is as small as it can be. Every stage has a Unit. Among such
-/// cuts it is the one whose last stages are largest.
+/// Cuts so that the largest sum of weights of a stage is as small as it can be. Every stage has a Unit. Among such cuts
+/// it is the one whose last stages are largest.
 std::vector<size_t> cut_by_weight(std::span<const double> weights, int stages);
 
 /// The most stages that a model can be cut into: its Units.

@@ -57,7 +57,7 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   if (options.fp8) {
     Communicator* const sharers = ranks_.several() && cut_ != LinearCut::none ? &ranks_.group() : nullptr;
     fp8_ = {.recipe = options.fp8, .index = options.fp8->add_layer()};
-    // Of x and of the gradient of y, one is what all ranks have, and the other is cut as the weight is.
+    // All ranks have one of x and the gradient of y; the other is cut as the weight is.
     fp8_.sharers = {cuts_outputs ? nullptr : sharers, sharers, cuts_outputs ? sharers : nullptr};
     if (slicing.several()) fp8_.sharers = {&slicing.group(), nullptr, &slicing.group()};
   }

@@ -32,9 +32,9 @@ class Mlp {
     Unit* tile = nullptr;
     Linear up, down;
   };
-  /// Of some tokens, between what the ranks exchange.
+  /// The result for some tokens, between the exchanges of the ranks.
   Var of_tokens(Tape& tape, const Part& part, const Var& x) const;
-  /// Of all tokens.
+  /// The result for all tokens.
   Var of_part(Tape& tape, const Part& part, const Var& x) const;
 
   bool gated_ = true;

@@ -20,8 +20,8 @@ class Objective {
   /// How the logits of some tokens of the batch, which lies on the device, become their losses. It may outlive neither
   /// the batch nor the objective. Where ranks share sequences, a batch has this rank's tokens of each row.
   virtual RowLoss rows(const Batch& batch) const = 0;
-  /// The same for logits that are this rank's columns [held.begin, held.end) of the vocabulary: the losses of the ranks
-  /// are added. Host code reads the batch. ConfigError unless the objective can do with a part of each row.
+  /// As rows(), for logits that are this rank's columns [held.begin, held.end) of the vocabulary: the losses of the
+  /// ranks are added. Host code reads the batch. ConfigError unless the objective can do with a part of each row.
   virtual RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
                                const TensorRanks& ranks) const;
   /// What the head over tiles of a vocabulary reads of the batch, which host code reads. ConfigError unless the loss is

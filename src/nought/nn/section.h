@@ -59,8 +59,8 @@ struct UnitPass {
 };
 /// The passes of a forward pass through the sections, in their order; those of a Unit's tiles follow its own.
 std::vector<UnitPass> forward_passes(std::span<const Section> sections);
-/// Those of a backward pass. It ends above the lowest section with something to train. Sections that run again together
-/// are first walked forward, all but the last.
+/// The passes of a backward pass. It ends above the lowest section with something to train. Sections that run again
+/// together are first walked forward, all but the last.
 std::vector<UnitPass> backward_passes(std::span<const Section> sections);
 
 }  // namespace nought

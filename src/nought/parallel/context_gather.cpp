@@ -52,7 +52,7 @@ class GatheredKeys {
     begin(0);
   }
 
-  /// Those of a part, [rows * length, k | v]; begins to gather the next part's.
+  /// The keys and values of a part, [rows * length, k | v]; begins to gather the next part's.
   Tensor take(int64_t part) {
     gathering_.group().wait(coming_, *context_.stream);
     const PackedKeys keys = gathering_.part(part);

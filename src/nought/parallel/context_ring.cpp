@@ -88,7 +88,7 @@ class TravellingKeys {
     ring.keys().pack(context, qkv, rooms_[0]);
   }
 
-  /// Those of this step; undefined if none are here.
+  /// The keys and values of this step; undefined if none are here.
   Tensor at(int step) const { return ring_.here(step) ? ring_.of_step(room(step), step) : Tensor(); }
   /// Begins to pass those of this step on and to receive the next step's.
   void pass(int step) {
@@ -111,7 +111,7 @@ struct Merged {
   Tensor out, lse;
 };
 
-/// Of the dtype that results are merged in.
+/// Attends to the keys of all steps. The result has the dtype that results are merged in.
 Merged attend_steps(const Context& context, const Ring& ring, const Tensor& qkv, const Tensor& sinks) {
   const PackedKeys& keys = ring.keys();
   const DType dtype = statistics_dtype(qkv.dtype());

@@ -24,7 +24,7 @@ class ExpertRanks {
   bool several() const { return experts_ != nullptr; }
   /// Error if there is one rank.
   Communicator& group() const;
-  /// Those that share the matrices of the experts that this rank holds.
+  /// The ranks that share the matrices of the experts that this rank holds.
   const TensorRanks& tensor() const { return tensor_; }
 
   /// Which of so many experts a rank holds.

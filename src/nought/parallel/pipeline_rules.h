@@ -49,8 +49,9 @@ struct Pipeline {
 int64_t default_chunks(PipelineSchedule schedule);
 /// ConfigError, with the nearest valid choice, if the schedule cannot run so many stages per rank.
 void check_chunks(const Pipeline& pipeline);
-/// The same for the micro-batches of a step. Interleaved1F1B forwards them in rounds of as many as there are ranks or
-/// more, and all rounds are equal: max(1, micro_batches / ranks) has to divide micro_batches.
+/// ConfigError unless the schedule can run the micro-batches of a step. Interleaved1F1B forwards them in rounds of as
+/// many as there are ranks or more, and all rounds are equal: max(1, micro_batches / ranks) has to divide
+/// micro_batches.
 void check_micro_batches(const Pipeline& pipeline, int64_t micro_batches);
 
 }  // namespace nought

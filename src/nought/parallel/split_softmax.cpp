@@ -10,7 +10,7 @@ namespace {
 /// Rows whose logits are widened together have about so many: they stay in the caches.
 constexpr int64_t kWidened = int64_t{1} << 20;
 
-/// The same on a copy of a few rows with the columns of other parts.
+/// Computes on a copy of a few rows that has the columns of other parts too.
 void on_widened(const Context& context, const Tensor& logits, const PartSums& sums, const PartTargets& of,
                 Interval which) {
   const int64_t count = which.size(), held = logits.dim(-1), width = held + sums.parts - 1;

@@ -19,7 +19,7 @@ inline constexpr int32_t kIgnoredId = -100;
 Tensor mapped_ids(const Context& context, std::span<const int32_t> values,
                   const std::function<int32_t(int32_t place, int32_t value)>& f);
 
-/// Of each row the logarithm of the sum of its exponentials: [rows], dtype f32 (f64 for f64).
+/// The logarithm of each row's sum of exponentials: [rows], dtype f32 (f64 for f64).
 Tensor log_sums(const Context& context, const Tensor& logits, DType dtype);
 
 /// What is known of the columns of the other parts.

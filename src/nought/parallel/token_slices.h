@@ -13,11 +13,11 @@ struct TokenSlices {
   int64_t tokens = 0;      // those of all slices
 
   bool several() const { return ranks.several(); }
-  /// Of a slice.
+  /// Rows of a slice.
   int64_t rows() const { return ceil_div(tokens, ranks.size()); }
-  /// Of all slices together.
+  /// Rows of all slices together.
   int64_t all_rows() const { return rows() * ranks.size(); }
-  /// Those of this rank's slice.
+  /// The rows of this rank's slice.
   Interval own_rows() const { return {ranks.rank() * rows(), (ranks.rank() + 1) * rows()}; }
 };
 

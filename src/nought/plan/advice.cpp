@@ -184,7 +184,7 @@ constexpr Move kMoves[] = {
      }},
 };
 
-/// The same with all that in files.
+/// The layout with all of that in files.
 Layout in_files(Layout layout) {
   for (const Move& move : kMoves)
     if (!move.made(layout)) move.make(layout);

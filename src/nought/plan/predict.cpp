@@ -18,7 +18,7 @@ namespace nought {
 
 namespace {
 
-/// Of a plan that counts epochs nobody knows yet: as many as any.
+/// Updates of the run. A plan that counts epochs of unknown length has no bound.
 int64_t updates_of(const RunPlan& plan) {
   return plan.max_steps > 0 ? plan.max_steps : std::numeric_limits<int64_t>::max();
 }

@@ -57,12 +57,12 @@ struct Prediction {
 Prediction predict(const ModelConfig& config, const Layout& layout);
 /// What a rank has moved between its pools so far: all that was copied between device and host, and went to files.
 StateTraffic moved_by(ShardedModel& model);
-/// The same of the first of the pipeline ranks with this place.
+/// The prediction for the first of the ranks with this place in the pipeline.
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place);
 /// Whether the ranks that share out states need different memory: tiles of states in files are made of whole pieces of
 /// parameters for Lamb, and these differ by rank.
 bool they_differ(const Layout& layout);
-/// The same of the first rank of each pipeline stage's ranks.
+/// The predictions for the first rank of each pipeline stage.
 std::vector<Prediction> predict_places(const ModelConfig& config, const Layout& layout);
 /// The one whose peak is the highest.
 const Prediction& most_demanding(const std::vector<Prediction>& places);

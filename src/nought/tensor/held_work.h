@@ -18,7 +18,7 @@
 
 namespace nought {
 
-/// Of one stream. Thread safe. Points in the stream are numbered; they may outlive it.
+/// The held work of one stream. Thread safe. Points in the stream are numbered; they may outlive it.
 class HeldWork {
  public:
   /// The number of a point behind all work so far.

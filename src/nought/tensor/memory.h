@@ -109,7 +109,7 @@ class Buffer {
   /// True if it is address space without contents: see Memory::create_virtual().
   bool is_virtual() const;
   Memory& memory() const { return *memory_; }
-  /// The same block as kernels address it; null if they use this address, as the host does.
+  /// The block as kernels address it; null if they use this address, as the host does.
   const std::shared_ptr<Buffer>& behind() const { return behind_; }
 
  private:
@@ -148,8 +148,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// A block of `bytes` bytes, rounded up to a multiple of the alignment, with undefined contents. DeviceError if it is
   /// refused, and for Pool::file, which no allocator serves.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
-  /// The same, all zero. A block that comes fresh from the system is zero already and is not touched here, so that the
-  /// threads that use its pages are the ones that first touch them. DeviceError if the host has no access to the pool.
+  /// A block as allocate() gives it, all zero. A block that comes fresh from the system is zero already and is not
+  /// touched here, so that the threads that use its pages are the ones that first touch them. DeviceError if the host
+  /// has no access to the pool.
   std::shared_ptr<Buffer> allocate_zeroed(int64_t bytes, Category category, Pool pool = Pool::device);
 
   /// A block that was made elsewhere, such as one that processes share. It is counted as if it were allocated here.

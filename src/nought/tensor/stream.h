@@ -68,8 +68,8 @@ class Stream {
   /// Runs `task` after all tasks submitted before. An inline stream throws the task's failure at once; a worker's
   /// failure surfaces where its Event is waited for.
   virtual Event submit(std::function<void()> task);
-  /// The same for a task that reads or writes memory of the host beside what it has captured: that stays until the
-  /// task's work is done.
+  /// Submits a task that reads or writes memory of the host beside what it has captured: that stays until the task's
+  /// work is done.
   virtual Event submit_with(std::function<void()> task, std::shared_ptr<const void> host_memory);
   /// Lets the tasks submitted from now on wait for the event, and fail with it if they come late. An inline stream
   /// waits here, and throws.

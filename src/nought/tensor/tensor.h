@@ -92,13 +92,13 @@ class Tensor {
     return elements_as<T>(dtype_, raw(), numel());
   }
 
-  /// The same elements in another shape.
+  /// The elements in another shape.
   Tensor reshape(Shape shape) const;
   /// Elements [begin, end) of the flattened tensor, as a rank-1 view.
   Tensor flat(int64_t begin, int64_t end) const;
   /// Rows [begin, end) along the first dimension, as a view.
   Tensor slice(int64_t begin, int64_t end) const;
-  /// The same bytes under another dtype of equal total size, as a rank-1 view.
+  /// The bytes under another dtype of equal total size, as a rank-1 view.
   Tensor reinterpret(DType dtype) const;
 
   /// True if no other Tensor shares the bytes, so that they may be overwritten.

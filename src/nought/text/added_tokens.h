@@ -37,7 +37,7 @@ class AddedTokens {
   };
   /// The first token in text[from, ...). Of tokens that start at the same place, the longest. `text` is valid UTF-8.
   std::optional<Match> next(std::string_view text, size_t from, bool specials, bool normalized) const;
-  /// The same without that white space.
+  /// The first match, without the white space around it.
   std::optional<MarkerMatch> first(std::string_view text, size_t from, bool specials, bool normalized) const;
   /// The first token, special or not, of the original text or of the normalized one, which are the same here.
   std::optional<MarkerMatch> first_of_any(std::string_view text, size_t from) const;

@@ -43,7 +43,7 @@ void merge_short(const PairTable& pairs, std::vector<Symbol>& symbols) {
   }
 }
 
-// The same in n log n: a heap of candidate pairs over a linked list; outdated candidates are passed over.
+// Merges in n log n: a heap of candidate pairs over a linked list; outdated candidates are passed over.
 void merge_long(const PairTable& pairs, std::vector<int32_t>& ids) {
   struct Candidate {
     uint32_t rank;

@@ -39,7 +39,8 @@ struct RunSummary {
   std::vector<std::string> notes;  // lines for the user
 };
 
-/// Of asynchronous updates: how many were missing in the parameters that gradients were of, in the run so far.
+/// Staleness of asynchronous updates: how many updates the parameters lacked when gradients were computed, in the run
+/// so far.
 struct StalenessReport {
   int64_t last = 0;
   std::vector<int64_t> histogram = {};  // steps with so many

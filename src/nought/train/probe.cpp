@@ -165,7 +165,7 @@ Batch batch_of(const Context& context, const ProbeInput& input, Interval rows) {
   return batch;
 }
 
-/// Those of a rank. It has as many as any other: the last ones may be placeholders.
+/// The micro-batches of a rank. It has as many as any other: the last ones may be placeholders.
 std::vector<Batch> micro_batches_of(const Context& context, const ProbeInput& input, const Communicator& ranks,
                                     int64_t most) {
   const Interval rows = rows_of(input, ranks.rank(), ranks.size());

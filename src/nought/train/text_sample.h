@@ -21,8 +21,8 @@ std::string continue_prompt(ShardedModel& model, Decoder& decoder, const Tokeniz
 /// How many tokens the prompt has.
 int64_t prompt_tokens(const SamplePlan& plan, const Tokenizer& tokenizer);
 
-/// Those forward passes of continue_prompt() that need the most memory: of the prompt, where all keys rotate anew, and
-/// at the end.
+/// Runs the forward passes of continue_prompt() that need the most memory: of the prompt, where all keys rotate anew,
+/// and at the end.
 void rehearse_sample(ShardedModel& model, Decoder& decoder, int64_t prompt_tokens, int64_t max_new_tokens);
 
 }  // namespace nought

@@ -50,7 +50,7 @@ class CompressedUpdate {
     std::string name;
     SignExchange exchange;
     int64_t first_parameter = 0;  // of its parameters, among those of all segments
-    // Of 0/1 Adam, over the segment: what this rank has moved since the ranks last met, and where they did.
+    // 0/1 Adam's, over the segment: what this rank has moved since the ranks last met, and where they did.
     Tensor moved = {}, met = {};
   };
   /// One compressed update of a segment.

@@ -34,8 +34,8 @@ class MicroBatch final : public UnitStore {
   /// Walks back. The gradients are handed to the reductions, Unit by Unit, but for deferred ones.
   void backward() { backward(0, {}); }
 
-  /// The same for one of Model::chunks(), which has this index. x: what the chunk before gave; undefined for the first.
-  /// Returns what this one gives.
+  /// Forward pass of the one of Model::chunks() that has this index. x: what the chunk before gave; undefined for the
+  /// first. Returns what this one gives.
   Tensor forward(size_t index, const Chunk& chunk, const Tensor& x);
   /// d_result: the gradient of what forward() gave; undefined for the last chunk, which gave the loss, and where nobody
   /// wants it. Returns the gradient of x; undefined where nobody wants it.

@@ -49,7 +49,7 @@ struct OffloadOptions {
     if (tier.pool == Pool::host) return 2;
     return tier.pool == Pool::file ? std::min(tiles_asked_for(), buffers / kLeastBuffers) : 1;
   }
-  /// Of a file, with as many buffers as that takes.
+  /// Tiles of states in a file, if there are as many buffers as that takes.
   int64_t tiles_asked_for() const { return 1 + (reads_ahead ? 1 : 0) + (writes_behind ? 1 : 0); }
 };
 

@@ -27,8 +27,8 @@ class ParameterStore : public OffloadPool {
   /// access to the device. reads: it starts from the present values, else its contents are undefined. Calls nest: the
   /// first counts.
   void begin_update(Slot slot, Pool where, bool reads);
-  /// That tensor, for work of the compute stream or, on the host, of the calling thread; undefined outside of an
-  /// update.
+  /// The tensor that is updated, for work of the compute stream or, on the host, of the calling thread; undefined
+  /// outside of an update.
   Tensor updating(Slot slot);
   /// Starts writing it back. bring() waits for it.
   void end_update(Slot slot);

@@ -195,7 +195,7 @@ Group sharing_group(Axes cut_along) { return of_experts(cut_along) ? Group::expe
 
 namespace {
 
-/// The same on all replicas: true on one of the ranks of each that hold the shard.
+/// All replicas agree on it: true on one of the ranks of each that hold the shard.
 bool stands_for_replica(const Segment& segment, const Mesh& mesh) {
   const Axes cut_along = segment.cut_along;
   const auto first_along = [&](Axis axis) { return cut_along.has(axis) || mesh.coordinate(axis) == 0; };

@@ -38,7 +38,8 @@ class TensorPart {
   std::vector<PartRun> runs() const { return runs({0, local_.numel()}); }
 
  private:
-  /// Of a row: the dimension that is the last one cut, at all indices of the dimensions before it.
+  /// Where a row begins in the global tensor. A row is the last dimension that is cut, at one index of the dimensions
+  /// before.
   int64_t global_begin_of_row(int64_t row) const;
 
   Shape global_, local_;

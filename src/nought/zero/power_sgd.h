@@ -1,8 +1,8 @@
 // PowerSgd: the sum of gradients over the ranks, sent as factors of low rank (arXiv 1905.13727), as torch's powerSGD
 // hook does it.
 //
-// Of each matrix M [n, m] of gradients (a parameter's first dimension, and the others folded), plus what was left out
-// before, ranks send P = M Q [n, r], then Q = M' P [m, r] with P orthonormal; its sum is P Q'. Each rank keeps its
+// M [n, m] is a matrix of gradients (a parameter's first dimension, and the others folded) plus what was left out
+// before: ranks send P = M Q [n, r], then Q = M' P [m, r] with P orthonormal; its sum is P Q'. Each rank keeps its
 // share of what that leaves out. Q is the start of the next step's. Smaller parameters travel as they are. There are
 // three collectives for all parameters together: the rest, all P, all Q; all ranks end with the same bits.
 #pragma once

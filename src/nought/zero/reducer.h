@@ -195,7 +195,7 @@ class Reducer {
   bool has_replicas() const { return mesh_.group(Group::replicas).size() > 1; }
   /// `sum`, which is that of this replica's ranks when `reduced` is done, becomes the one over all replicas.
   Event over_replicas(const Event& reduced, const Tensor& sum) const;
-  /// The same of the shards at these places, which have landed.
+  /// over_replicas() for the shards at these places, which are complete.
   void cross(const std::vector<size_t>& places);
   void send(Flight flight);
   /// Waits for a flight, and takes what it brings.

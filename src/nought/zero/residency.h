@@ -41,7 +41,7 @@ class Residency {
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);
-  /// The same with the values as they are stored, where lease() brings what codes leave of them: for files.
+  /// A lease with the values as they are stored, for files, where lease() brings their quantized values.
   void lease_exact(size_t unit);
   void release(size_t unit);
   /// Starts the gather of a Unit that will be leased soon; nothing if it is whole or on its way.

@@ -35,7 +35,7 @@ class ShardGather {
   void finish(const Context& context, const Tensor& whole);
 
  private:
-  /// The same of tensors as they are.
+  /// Gathers tensors as they are, not quantized.
   void gather(const Context& context, const WireRanks& ranks, const Tensor& mine, const Tensor& whole,
               const Event& ready);
 

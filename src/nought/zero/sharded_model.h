@@ -85,11 +85,11 @@ class ShardedModel final : public UnitStore {
     }
     residency_.release(unit);
   }
-  /// The same with the summed gradients: between finish_gradients() and update(). f gets an undefined tensor for what
-  /// is not trained.
+  /// Calls f with the summed gradients: between finish_gradients() and update(). f gets an undefined tensor for what is
+  /// not trained.
   void with_gradients(size_t unit, const std::function<void(const Parameter&, const Tensor&)>& f);
 
-  /// The same with what this rank holds of each, [elements].
+  /// Calls f with what this rank holds of each parameter, [elements].
   template <class F>
   void with_parts(size_t unit, F&& f) {
     residency_.lease_exact(unit);

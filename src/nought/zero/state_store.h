@@ -84,7 +84,7 @@ class StateStore {
 
  private:
   using Slots = std::vector<OffloadPool::Slot>;  // by row
-  /// Of one tile under way.
+  /// One tile under way.
   struct Place {
     Tensor states;  // its rows, if they come from the file
     std::array<Tensor, 3> rooms;

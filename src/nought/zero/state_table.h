@@ -58,7 +58,7 @@ class StateTable {
   /// fetch(tile) before a tile is there, work(tile) when it is; for each tile in turn. Returns the seconds in which it
   /// waited for files.
   double run(Walk& walk, const TileWork& fetch, const TileWork& work) const;
-  /// The same for each tile of the segments, beside whose device the host works.
+  /// Plans and runs the walk over each tile of the segments, beside whose device the host works.
   void walk(std::span<const SegmentStates* const> segments, const Rows& rows, const TileWork& fetch,
             const TileWork& work) const;
   void walk(const SegmentStates& segment, const Rows& rows, const TileWork& fetch, const TileWork& work) const {
@@ -73,7 +73,7 @@ class StateTable {
   Walk begin_beside(Beside beside, const Context& by, std::span<const SegmentStates* const> segments);
   void end_beside();
   Beside beside() const { return beside_; }
-  /// That of the update which is computed, from 1 on: stochastic rounding depends on it.
+  /// Number of the update which is computed, from 1 on: stochastic rounding depends on it.
   void set_number(int64_t number) { number_ = number; }
   int64_t number() const { return number_; }
 

@@ -16,8 +16,8 @@ Tensor whole_tensor(const Context& context, const Mesh& mesh, const Parameter& p
 Tensor without_tiles(const Context& context, const GlobalTensor& tensor,
                      const std::function<Tensor(const GlobalTensor::Part&)>& tile_of);
 
-/// The same for the placement's last cuts: what this rank would hold if there were only the first `kept` of them. part:
-/// in its shape.
+/// Joins the placement's last cuts: what this rank would hold if there were only the first `kept` of them. part: in its
+/// shape.
 Tensor without_last_cuts(const Context& context, const Mesh& mesh, Placement placement, const Tensor& part,
                          size_t kept);
 

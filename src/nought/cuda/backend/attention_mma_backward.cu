@@ -26,7 +26,7 @@ struct BackwardTiles {
         end(d_out.at + queries * pitch8_of(s.value_dim)) {}
 };
 
-/// Of a query: its lse and its sum of out * d_out; 0 where there is none.
+/// A query's lse and its sum of out * d_out; 0 where there is none.
 struct Statistics {
   float lse = 0, delta = 0;
 };

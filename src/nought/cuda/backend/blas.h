@@ -77,9 +77,9 @@ struct BlasFunctions {
                   cudaStream_t stream);
 };
 
-/// Those of the library that is found. IoError if there is none, or if it lacks one.
+/// The functions of the library that is found. IoError if there is none, or if it lacks one.
 BlasFunctions load_blas(const LibrarySearch& search);
-/// Those of the environment's library, loaded once; the tests have their own.
+/// The functions of the environment's library, loaded once; the tests have their own.
 const BlasFunctions& blas_functions();
 
 /// What an algorithm is chosen by. c = op(a) op(b) [+ bias] [+ c], as MatMul has it.

@@ -75,7 +75,7 @@ template <int kWidth, class T>
 __device__ inline void store(T* to, const Pack<T, kWidth>& pack) {
   *reinterpret_cast<Pack<T, kWidth>*>(__builtin_assume_aligned(to, kVectorBytes)) = pack;
 }
-/// The same neighbours, wherever they lie.
+/// Loads neighbours, aligned or not.
 template <int kWidth, class T>
 __device__ inline Pack<T, kWidth> load(const T* from, bool aligned) {
   if (aligned) return load<kWidth>(from);

@@ -27,7 +27,7 @@ enum Type { kI8 = 0, kU8 = 1, kI32 = 2, kI64 = 4, kF16 = 6, kF32 = 7, kF64 = 8, 
 struct UniqueId {
   char bytes[128];
 };
-/// That of version 2.18 and of those behind it, which take shorter ones too.
+/// The struct of version 2.18; later versions take shorter ones too.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -63,9 +63,10 @@ struct NcclFunctions {
   int (*receive)(void* to, size_t count, int type, int peer, nccl::Comm comm, cudaStream_t stream);
 };
 
-/// Those of the library that is found. IoError if there is none, or if it lacks one; DeviceError if it is too old.
+/// The functions of the library that is found. IoError if there is none, or if it lacks one; DeviceError if it is too
+/// old.
 NcclFunctions load_nccl(const LibrarySearch& search);
-/// Those of the environment's library, loaded once; the tests have their own.
+/// The functions of the environment's library, loaded once; the tests have their own.
 const NcclFunctions& nccl_functions();
 /// "NCCL 2.28.9"
 std::string nccl_version(const NcclFunctions& functions);

@@ -204,8 +204,8 @@ struct ScoreScale {
 
   explicit ScoreScale(const AttentionShape& s)
       : before(static_cast<float>(s.scale)), cap(static_cast<float>(s.softcap)), factor(is_pass() ? 1.0f : before) {}
-  /// Of scores that are capped, and of those that a scale of 0 or less would turn round, the largest is not that of the
-  /// tile.
+  /// True if scores need a pass of their own: where they are capped, or where a scale of 0 or less reverses their
+  /// order, the largest score is not that of the tile.
   bool is_pass() const { return cap > 0 || !(before > 0); }
 
   /// tile: [keys, columns].

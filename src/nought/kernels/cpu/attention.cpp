@@ -164,7 +164,7 @@ struct PairedWeights {
   }
 };
 
-/// The same in bf16, by dot products.
+/// The scores in bf16, by dot products.
 class DotProducts {
  public:
   DotProducts(const Attention& op, const AttentionRows& rows, Interval panel)

@@ -99,7 +99,7 @@ HWY_INLINE void score_keys(const float* queries, int64_t width, const T* keys, i
   for (int i = 0; i < kRows; ++i) store_sums(sums[i], scores + i * kDirectKeys);
 }
 
-/// The same for one key.
+/// The score of one key.
 template <class T>
 HWY_INLINE float score_key(const float* query, const T* key, int64_t head_dim) {
   const F32 d;
@@ -139,7 +139,7 @@ HWY_INLINE void add_vectors(const float* weights, const T* values, int64_t strid
   }
 }
 
-/// The same for all of the values' elements.
+/// Adds all elements of the values.
 template <int kRows, class T>
 void add_values(const float* weights, const T* values, int64_t stride, int64_t count, int64_t value_dim, float* out,
                 int64_t width) {

@@ -34,7 +34,7 @@ HWY_INLINE hn::Vec<D> load_even(D d, const bf16_t* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::LoadU(Bits32(), reinterpret_cast<const uint32_t*>(from))));
 }
 
-/// Those at odd places.
+/// The elements at odd places.
 template <class D>
 HWY_INLINE hn::Vec<D> load_odd(D d, const bf16_t* from) {
   const Bits32 bits;
@@ -55,8 +55,8 @@ HWY_INLINE hn::Vec<Bits32> rounded_bits(hn::Vec<F32> v) {
 #endif
 }
 
-/// The same, but a tie goes away from zero, for a v that is not exact anyway: one addition. A NaN stays one if the
-/// lower half of its bits is 0, as in all NaNs that arithmetic makes from bf16.
+/// Rounds as above, but a tie goes away from zero, for a v that is not exact anyway: one addition. A NaN stays one if
+/// the lower half of its bits is 0, as in all NaNs that arithmetic makes from bf16.
 HWY_INLINE hn::Vec<Bits32> approximate_bits(hn::Vec<F32> v) {
   const Bits32 d;
   return hn::Add(hn::BitCast(d, v), hn::Set(d, 0x8000));
@@ -160,7 +160,7 @@ HWY_INLINE void store_even_and_odd(hn::Vec<F32> even, hn::Vec<F32> odd, bf16_t* 
   TwoRounded::of(even, odd).store_in_alternation(to);
 }
 
-/// The same for elements that are not exact. AVX-512 rounds to nearest even at hardly any cost.
+/// store_even_and_odd() for elements that are not exact. AVX-512 rounds to nearest even at hardly any cost.
 HWY_INLINE void store_even_and_odd_approximate(hn::Vec<F32> even, hn::Vec<F32> odd, bf16_t* to) {
 #if HWY_TARGET == HWY_AVX3
   store_even_and_odd(even, odd, to);

@@ -18,7 +18,7 @@ using FloatVector = hn::Vec<F32>;
 
 // --- two vectors of a row at once ---
 //
-// Of bf16, the even elements come first, then the odd ones (see bf16-inl.h). x is brought into that order once.
+// For bf16, the even elements come first, then the odd ones (see bf16-inl.h). x is brought into that order once.
 
 template <class T>
 HWY_INLINE void load_twice(const T* from, FloatVector& first, FloatVector& second) {

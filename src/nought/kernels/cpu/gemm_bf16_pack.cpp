@@ -32,7 +32,7 @@ NOUGHT_AVX512 void pack_16(const bf16_t* low, const bf16_t* high, bf16_t* to) {
   _mm512_storeu_si512(to, interleave(load(low), load(high)));
 }
 
-/// The same for two panels of 8 columns.
+/// Packs two panels of 8 columns.
 NOUGHT_AVX512 void pack_16_by_8(const bf16_t* low, const bf16_t* high, bf16_t* to, int64_t panel) {
   const __m256i a = load(low), b = load(high);
   const __m256i even = _mm256_unpacklo_epi16(a, b), odd = _mm256_unpackhi_epi16(a, b);  // words 0-3, 8-11; 4-7, 12-15

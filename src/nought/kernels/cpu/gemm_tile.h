@@ -16,7 +16,7 @@ struct TileOfSums {
   int64_t columns = 0;      // The columns of the tile that C has.
   bool accumulate = false;  // adds to `rounded`
 
-  /// The same rows from another column on.
+  /// The tile's rows from another column on.
   TileOfSums from(int64_t column) const {
     const auto at = [column](auto* data) { return data == nullptr ? data : data + column; };
     TileOfSums tile = *this;

@@ -39,7 +39,7 @@ struct AttentionSpan {
 ///
 /// softcap c > 0: scores become c * tanh(score / c) before the mask. sinks: [num_heads], dtype of q, optional: a score
 /// per query head that takes part in the softmax (and in lse) and has no value, so that a head may attend to nothing.
-/// Of several pieces, exactly one takes the sinks.
+/// If there are several pieces, exactly one takes the sinks.
 struct AttentionShape {
   int64_t batch = 0, q_length = 0, k_length = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
