@@ -215,7 +215,7 @@ void run_stopped_first(MpiWorld& world, const Context& context) {
 
 /// Ranks of another host are reached by files alone.
 void run_stopped_elsewhere(MpiWorld& world, const Context& context) {
-  // Of the build; what an earlier test left there must not be taken for this one's.
+  // The file is of the build; what an earlier test left there must not be taken for this one's.
   const std::filesystem::path folder = std::filesystem::current_path() / "flight_stopped_elsewhere";
   const FlightFolder files(world.world(), folder);
   stop_rank(world.world(), world.world().size() - 1);
@@ -253,7 +253,7 @@ void run_mismatch(MpiWorld& world, const Context& context) {
   wait_for_ever();
 }
 
-/// The same size, but another operation: told before it runs.
+/// Another operation of the same size: told before it runs.
 void run_compared(MpiWorld& world, const Context& context) {
   Communicator& group = world.world();
   group.check_calls(true);

@@ -42,7 +42,7 @@ TEST(ConfigReference, a_search_shows_what_works_first_and_a_key_of_that_name_bef
   EXPECT_THAT(config_text("stage"), testing::StartsWith("deepspeed.zero_optimization.stage\n"));
   EXPECT_THAT(config_text("warmup_steps"), testing::StartsWith("training.warmup_steps\n"));
   EXPECT_THAT(config_text("lr"), testing::StartsWith("training.learning_rate\n")) << "as other programs call it";
-  // Of no entry that is refused or idle does one follow that works.
+  // No entry that works follows one that is refused or idle.
   for (const char* word : {"train", "stage", "batch", "info", "dtype"}) {
     bool idle = false;
     const std::vector<std::string> lines = split(config_text(word), '\n');

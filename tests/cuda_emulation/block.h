@@ -30,7 +30,7 @@ class KernelError : public DeviceError {
 };
 
 inline constexpr int kWarp = 32;
-/// Of an exchange between lanes.
+/// An exchange between lanes orders nothing.
 inline constexpr bool kOrdersNothing = false;
 
 /// A line of a kernel. clang 14 has no std::source_location.
@@ -80,7 +80,7 @@ class Block {
   /// Runs `body` once for each thread. KernelError, or what a thread throws.
   static void run(const Size& grid, const Size& block, const Index& index, size_t dynamic_bytes, Order order,
                   const std::function<void()>& body);
-  /// That of the calling thread.
+  /// The block of the calling thread.
   static Block& current();
 
   Index thread() const { return threads_[static_cast<size_t>(running_)]->index; }

@@ -104,7 +104,7 @@ const std::vector<Case> kCases{
      "<｜begin▁of▁sentence｜>Be kind.<｜User｜> Hi? <｜Assistant｜>"},
 };
 
-/// Of which a tokenizer's markers alone tell nothing, or another.
+/// False for templates that a tokenizer's markers alone do not tell, or take for another.
 bool is_told_by_markers(ChatFormat format) {
   return format != ChatFormat::zephyr && format != ChatFormat::llama2 && format != ChatFormat::phi4_mini;
 }

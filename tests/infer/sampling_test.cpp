@@ -71,7 +71,7 @@ TEST(Sampling, tokens_whose_sum_is_exactly_p_are_enough) {
 }
 
 TEST(Sampling, top_p_counts_what_top_k_left) {
-  // Of {0.4, 0.3, 0.2} the first two hold 7/9 of the mass, which reaches 0.75; of all four they would not.
+  // The first two of {0.4, 0.3, 0.2} hold 7/9 of the mass, which reaches 0.75; of all four they would not.
   expect_near(token_probabilities(logits_of(kDistribution), {.top_k = 3, .top_p = 0.75}), {0, 0.4 / 0.7, 0, 0.3 / 0.7});
 }
 

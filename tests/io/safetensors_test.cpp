@@ -289,7 +289,7 @@ TEST(Safetensors, eight_bit_floats_are_read_exactly_into_every_float_dtype) {
   EXPECT_THAT(message_of<IoError>([&] { file.read("e4m3", {0, 256}, ids); }), HasSubstr("do not convert to i32"));
 }
 
-/// Of the pages of a file that this process maps: how many bytes it holds.
+/// How many bytes this process holds of the pages of a file that it maps.
 int64_t resident_bytes(const std::filesystem::path& file) {
   std::ifstream maps("/proc/self/smaps");
   int64_t total = 0;

@@ -31,7 +31,7 @@ struct Problem {
     sinks = random_tensor(memory, {s.num_heads}, dtype, 6, 2);
     d_sinks = random_tensor(memory, {s.num_heads}, statistics, 7);
   }
-  /// The same inputs in f64.
+  /// The inputs in f64.
   Problem exact(Memory& memory) const {
     Problem copy = *this;
     for (Tensor* x : {&copy.qkv, &copy.out, &copy.lse, &copy.d_out, &copy.d_qkv, &copy.sinks, &copy.d_sinks})

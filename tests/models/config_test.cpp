@@ -289,7 +289,7 @@ TEST(ModelConfig, what_is_written_is_of_the_types_that_transformers_writes) {
   const auto kind = [](const json& value) {
     return value.is_number_integer() ? "an integer" : value.is_number() ? "a number" : value.type_name();
   };
-  // Those of gpt_neox were given as integers, and are declared as numbers.
+  // The numbers of gpt_neox were given as integers, and are declared as numbers.
   const std::set<std::string> numbers{"rope_theta", "rotary_emb_base"};
   for (const char* name : all_golden()) {
     SCOPED_TRACE(name);

@@ -22,7 +22,7 @@ TEST(TensorCuts, heads_that_divide_or_are_shared_evenly_can_be_cut) {
   EXPECT_EQ(reason_not_to_cut(golden("open/olmo2"), 4), "") << "the norms of q and k are cut with the heads";
 }
 
-/// Of 18 features of an expert, four ranks have 5, 5, 5 and 3.
+/// Four ranks have 5, 5, 5 and 3 of an expert's 18 features.
 TEST(TensorCuts, the_features_of_mlps_and_experts_need_not_divide) {
   EXPECT_EQ(golden("open/deepseek_v2").experts->intermediate_size, 18);
   EXPECT_EQ(reason_not_to_cut(golden("open/deepseek_v2"), 4), "");

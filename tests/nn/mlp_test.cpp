@@ -128,8 +128,8 @@ TEST(Mlp, tiles_add_to_the_gradient_that_another_branch_has_given) {
   expect_same(tiled.dx, whole.dx, "dx");
 }
 
-/// Of a token at once: the norm's result, gate and up, what the second product reads, y; in tiles the first and the
-/// last alone. The backward pass needs the gradient of x besides, and the rest of one tile.
+/// Bytes of a token at once: the norm's result, gate and up, what the second product reads, y; in tiles the first and
+/// the last alone. The backward pass needs the gradient of x besides, and the rest of one tile.
 TEST(Mlp, tiles_keep_the_input_alone) {
   constexpr int64_t kTokens = 1024, kBytes = kTokens * 4;
   Case of{.tokens = kTokens};

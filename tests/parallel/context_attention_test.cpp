@@ -87,7 +87,7 @@ std::vector<int64_t> issued_at(std::string_view operation, Collective::Kind coll
   return issued;
 }
 
-/// Of four ranks, each asks for the next keys, and for the sum of gradients, before it attends to those that it has.
+/// Each of four ranks asks for the next keys, and for the sum of gradients, before it attends to those that it has.
 /// Under a causal mask it makes two calls on its own keys and on those of ranks behind it, and one on others.
 TEST(ContextAttention, the_next_keys_are_on_their_way_while_attention_runs) {
   const ContextCase of{.rows = 1, .length = 16, .dtype = DType::f32};

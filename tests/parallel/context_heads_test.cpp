@@ -171,7 +171,7 @@ TEST(ContextHeads, the_counters_agree_with_the_formulas_to_the_element) {
   }
 }
 
-/// Of rows and heads that divide: (c-1)/c of the 1/c of all columns that the forward pass moves (arXiv 2309.14509).
+/// Rows and heads that divide: (c-1)/c of the 1/c of all columns that the forward pass moves (arXiv 2309.14509).
 TEST(ContextHeads, what_is_sent_shrinks_with_the_number_of_ranks) {
   const PackedHeads heads{.num_heads = 16, .num_kv_heads = 16, .head_dim = 4};
   for (const int ranks : {2, 4, 8}) {

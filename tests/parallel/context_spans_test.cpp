@@ -61,7 +61,7 @@ Pairs visible_pairs(const ContextCase& of, const std::vector<int32_t>& queries, 
   return pairs;
 }
 
-/// Those of a rank's tokens that lie in its first or in its second chunk of each row.
+/// The tokens of a rank that lie in its first or in its second chunk of each row.
 std::vector<int32_t> in_chunk(const ContextTokens& tokens, int rank, int half) {
   const Interval chunk = tokens.held_by(rank)[static_cast<size_t>(half)];
   std::vector<int32_t> held = tokens.indices(rank);

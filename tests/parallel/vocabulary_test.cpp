@@ -38,7 +38,7 @@ struct Losses {
   std::vector<double> losses, gradients;
 };
 
-/// Of logits [kTokens, vocab], from whole rows.
+/// The losses of logits [kTokens, vocab], from whole rows.
 Losses whole(const Context& context, const Tensor& logits, const std::vector<int32_t>& targets, const Tensor& weights,
              DType losses_dtype) {
   Tensor own = context.empty(logits.shape(), logits.dtype());
@@ -49,7 +49,7 @@ Losses whole(const Context& context, const Tensor& logits, const std::vector<int
   return {losses.to_vector<double>(), own.to_vector<double>()};
 }
 
-/// The same from parts of the columns, by all ranks together.
+/// The losses from parts of the columns, by all ranks together.
 Losses shared(const Context& context, const Tensor& logits, const std::vector<int32_t>& targets, const Tensor& weights,
               DType losses_dtype, const TensorRanks& ranks) {
   const Interval held = ranks.part(logits.dim(1));

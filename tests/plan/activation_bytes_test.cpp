@@ -2,7 +2,7 @@
 // 2205.05198, for what Nought keeps. It has no dropout, and its attention keeps the logarithms of the softmax's sums
 // and never the scores.
 //
-// Of each token, in elements, with hidden size h, width of all keys h_kv, width of the MLP f, and a heads:
+// Elements of each token, with hidden size h, width of all keys h_kv, width of the MLP f, and a heads:
 //   what each of t ranks has whole without sequence parallelism, and 1/t of with it:
 //     4 h            what the two norms read and give;  2 h with selective recompute, which forms what they give again
 //     2 or 4         in fp32, the statistics of two RMS norms or layer norms

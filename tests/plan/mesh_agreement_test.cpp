@@ -149,7 +149,7 @@ TEST(MeshAgreement, traffic_along_the_tensor_axis_is_the_formula) {
                                                            .recomputes = recompute == Recompute::full});
         const Prediction predicted = predict(config, layout);
         const Traffic sent = along("tensor", predicted);
-        // Of the gradients of norms each rank has a part, if it sees a slice of the tokens: they are summed once.
+        // Each rank has a part of the gradients of norms, if it sees a slice of the tokens: they are summed once.
         const int64_t norms = slices ? (2 * config.num_layers + 1) * config.hidden_size : 0;
         EXPECT_EQ(sent[Collective::all_reduce].elements, 2 * formula.all_reduce + 2 * norms / tensor * (tensor - 1));
         EXPECT_EQ(sent[Collective::all_gather].elements, 2 * formula.all_gather);

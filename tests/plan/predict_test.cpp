@@ -131,7 +131,8 @@ TEST(Predict, executed_operations_are_the_models_and_a_third_more_with_recompute
 }
 
 TEST(Predict, selective_recompute_keeps_less_than_none_more_than_full_and_multiplies_nothing_twice) {
-  // Of 34 bytes per token and layer (arXiv 2205.05198, without dropout's masks): two norms' results, 4, and GELU's, 8.
+  // The paper has 34 bytes per token and layer (arXiv 2205.05198, without dropout's masks): two norms' results, 4, and
+  // GELU's, 8.
   Layout layout = bf16_on(1, 1024);
   const ModelConfig config = gpt_7_5b();
   std::array<Prediction, 3> modes;

@@ -1,5 +1,5 @@
 // What ranks that share matrices send for experts, latent vectors, norms of all heads and factors of 8 bits: formulas.
-// That predictions are what runs count is held by agreement_test.
+// agreement_test holds that predictions are what runs count.
 #include "support/small_models.h"
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(TensorTraffic, of_experts_and_latent_vectors_is_the_formula) {
   const ModelConfig config = test::small_model("latent");                  // a dense layer and one of experts
   const int64_t hidden = kTokens * config.hidden_size, ends = 2 * hidden;  // the lookup, and the head's input
   const int64_t dense = 2 * hidden;                                        // the result, and the input's gradient
-  // The same of the experts and of the shared one, and the gradients of the weights of the choices.
+  // Inputs and results of the experts and of the shared one, and the gradients of the weights of the choices.
   const int64_t experts = 4 * hidden + kTokens * config.experts->rule.top_k;
   // The result, and the gradients of the latent vectors and of the part of the keys that heads share.
   const int64_t attention =

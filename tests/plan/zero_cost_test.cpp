@@ -34,7 +34,7 @@ TEST(ZeroCost, has_what_the_same_rank_sends_at_that_stage_and_at_stage_1) {
   EXPECT_NE(sent(2), sent(1));
 }
 
-/// Of stage 2, the reduction comes once more with each further micro-batch; of stage 1 nothing but the messages does.
+/// At stage 2 the reduction comes once more with each further micro-batch; at stage 1 nothing but the messages does.
 TEST(ZeroCost, grows_with_the_micro_batches) {
   const ModelConfig config = test::tiny_llama();
   const auto sent = [&](int stage, int64_t micro_batches, Collective::Kind collective) {

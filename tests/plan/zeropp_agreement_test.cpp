@@ -61,7 +61,7 @@ TEST(ZeroPlusPlusAgreement, holds_for_rows_of_tokens_as_codes_and_frozen_codes) 
   };
   const int64_t plain = sent();
   config.experts->quantized_dispatch = true;
-  // Of a layer's four exchanges of rows of f32 two go to experts.
+  // Two of a layer's four exchanges of f32 rows go to experts.
   EXPECT_LT(sent(), plain * 65 / 100);
   EXPECT_GT(sent(), plain * 62 / 100);
 }

@@ -105,8 +105,8 @@ struct Measurement {
   int64_t late_allocations = 0;  // by the system, after the second step
 };
 
-/// Of the first rank of each pipeline stage's ranks that has as many tokens as any. contexts: what ranks compute with;
-/// none: the CPU.
+/// The memory of the first rank of each pipeline stage's ranks that has as many tokens as any. contexts: what ranks
+/// compute with; none: the CPU.
 inline std::vector<Measurement> measure_places(const ModelConfig& config, const Layout& layout, bool documents = false,
                                                const std::vector<Context>& contexts = {}) {
   std::vector<Measurement> results(static_cast<size_t>(layout.stages()));

@@ -15,7 +15,7 @@ inline BalanceLoss balance_of(const Context& context, const RouterLog& log, doub
   return op;
 }
 
-/// Of the log of one rank alone.
+/// The balance loss of the log of one rank alone.
 inline BalanceLoss balance_of(const Context& context, const RouterLog& log) {
   return balance_of(context, log, 1, *make_self_communicator());
 }

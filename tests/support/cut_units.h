@@ -33,7 +33,7 @@ class CutUnits final : public Model {
     add(second, "fused", {12, 3}, {{.axis = Axis::tensor, .dim = 0, .fused = {8, 4}}});
     add(second, "vector", {9}, {{.axis = Axis::tensor, .dim = 0}});
     add_experts(add_unit("experts"), ExpertRanks(ModelRanks(mesh)));
-    // Of one expert: all ranks but its own hold nothing in this Unit.
+    // A tensor of one expert: all ranks but its own hold nothing in this Unit.
     ExpertRanks(ModelRanks(mesh)).add_one(add_unit("lonely"), "one", 0, 1, {.global = {7, 3}}, Init::normal(0.5));
   }
   Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }

@@ -16,7 +16,7 @@ namespace nought::test {
 /// heads and of all heads, latent attention, experts with and without shared ones, sinks, sliding windows, norms
 /// behind. With NOUGHT_LONG every family that four ranks can share the matrices of.
 std::vector<const char*> mesh_families();
-/// Those with a loss that balances experts.
+/// The cases with a loss that balances experts.
 inline constexpr const char* kAuxiliaryFamilies[] = {"open/mixtral", "open/qwen2_moe", "open/qwen3_moe"};
 
 /// The name of a test of one family: "open/llama" is llama.

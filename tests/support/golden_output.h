@@ -24,7 +24,7 @@ inline void expect_golden(const ProbeOutput& output, const std::string& golden) 
   }
 }
 
-/// The same, and every tensor of the file but the ids and labels is there.
+/// Compares as above, and every tensor of the file but the ids and labels is there.
 inline void expect_all_golden(const ProbeOutput& output, const std::string& golden) {
   EXPECT_EQ(output.size(), SafetensorsFile(golden).entries().size() - 2);
   expect_golden(output, golden);

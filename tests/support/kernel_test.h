@@ -203,7 +203,7 @@ class KernelTest : public ::testing::Test {
   Tensor of(const std::vector<T>& values) {
     return Tensor::of<T>(*memory_, {static_cast<int64_t>(values.size())}, values);
   }
-  /// The same values in f64: the operand of an oracle.
+  /// The values in f64: the operand of an oracle.
   Tensor wide(const Tensor& x) { return converted(*memory_, x, DType::f64); }
   Tensor clone(const Tensor& x) { return cloned(*memory_, x); }
 };

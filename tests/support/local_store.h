@@ -33,7 +33,7 @@ class LocalStore final : public UnitStore {
     return {gradients_[unit.index()][begin.segment].flat(begin.range.begin, end.range.end), accumulate};
   }
 
-  /// Of one segment, with the room between parameters: it is 0.
+  /// The buffer of one segment, with the room between parameters: it is 0.
   Tensor flat_values(size_t unit = 0, size_t segment = 0) const { return values_[unit][segment]; }
   Tensor flat_gradients(size_t unit = 0, size_t segment = 0) const { return gradients_[unit][segment]; }
   Tensor values_of(const Unit& unit, const Parameter& parameter) const {

@@ -25,7 +25,7 @@ class AnyOperation {
   virtual std::unique_ptr<AnyOperation> adding() const = 0;
 
   void run(const Context& context) const { run(*context.kernels, *context.stream); }
-  /// The same operation on other tensors: f(own) for each operand that is defined.
+  /// The operation on other tensors: f(own) for each operand that is defined.
   std::unique_ptr<AnyOperation> moved(const std::function<Tensor(const Operand&)>& f) const;
 };
 

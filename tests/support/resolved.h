@@ -24,7 +24,7 @@ inline RunPlan plan_of(std::string_view text, int world_size = 1, const std::vec
   return resolve(make_run_config(parse_json(text, "RUN.json"), "RUN.json", overrides), world_size);
 }
 
-/// Of a run whose section zero_optimization is this.
+/// The plan of a run whose section zero_optimization is this.
 inline RunPlan plan_of_zero(const std::string& zero) {
   return plan_of(R"({"training": {"output_dir": "out"}, "deepspeed": {"zero_optimization": )" + zero + "}}");
 }

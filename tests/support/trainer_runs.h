@@ -29,7 +29,7 @@ struct ToldRun final : TrainObserver {
   void on_finish(const std::vector<RankMemory>& ranks, const std::filesystem::path& path) override;
 
   std::vector<double> losses() const;
-  /// Of the steps behind the first `count`.
+  /// The losses of the steps after the first `count`.
   std::vector<double> losses_after(int64_t count) const;
 
   std::vector<std::string> events;  // "start after 0", "step 1", "saved checkpoint-1", "validated 1", ..., "finish"

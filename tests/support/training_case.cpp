@@ -242,7 +242,7 @@ std::vector<float> TrainingCase::cached_logits() const {
 
 namespace {
 
-/// Of the elements of a tensor; infinity where one is NaN.
+/// The largest difference of the elements; infinity where one is NaN.
 double largest_difference(const std::vector<float>& values, const std::vector<float>& expected) {
   double largest = 0;
   for (size_t i = 0; i < values.size(); ++i) {

@@ -85,7 +85,7 @@ struct TrainingCase {
   std::string str() const;
 
   TrainingResult run() const;
-  /// The same on the ranks of `world`, of which the first one gets the result.
+  /// Runs it on the ranks of `world`, of which the first one gets the result.
   TrainingResult run_in(Communicator& world, const Context& context) const;
   /// Calls body(rank) on every rank, before any step.
   void on_ranks(const std::function<void(TrainingRank&)>& body) const;
@@ -94,7 +94,7 @@ struct TrainingCase {
   auto on_rank(int index, const Value& value) const;
   /// The sum of a step's gradients, of what is trained.
   WholeTensors gradients(int64_t step = 0) const;
-  /// Those of TrainingRank, on the last rank.
+  /// TrainingRank::cached_logits() of the last rank.
   std::vector<float> cached_logits() const;
 };
 
@@ -110,7 +110,7 @@ struct TrainingRank {
   double evaluate(int64_t step);
   /// Collective, as all below.
   WholeTensors weights();
-  /// Those of a step, summed. They are discarded.
+  /// The gradients of a step, summed. They are discarded.
   WholeTensors gradients(int64_t step = 0);
   /// The last logits of a prompt of five tokens, and of a token behind it.
   std::vector<float> cached_logits();

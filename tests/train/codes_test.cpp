@@ -57,7 +57,7 @@ TrainingCase coded(const ModelConfig& model, const test::MeshLayout& mesh = {}) 
   return each;
 }
 
-/// The same with the values of the codes.
+/// The case with the values of the quantized weights, dense.
 TrainingCase dense(const ModelConfig& model) {
   TrainingCase each = coded(model);
   each.prepare = [](Decoder& decoder) {

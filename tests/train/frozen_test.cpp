@@ -37,7 +37,7 @@ TrainingCase frozen(const Freezing& freezing, bool tied = false) {
   return each;
 }
 
-/// Of experts: without choices of a run, the bias that helps to choose them is frozen.
+/// Without a run's choices of experts, the bias that helps to choose them is frozen.
 std::vector<TrainingCase> frozen_cases() {
   std::vector<TrainingCase> all;
   for (const Freezing& freezing : {kHeadOnly, kNormsOnly, kBottom, kTop}) all.push_back(frozen(freezing));

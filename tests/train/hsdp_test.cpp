@@ -1,5 +1,5 @@
 // Replicas of a sharded model (HSDP, MiCS): they compute what one rank computes, and what ZeRO over all ranks does.
-// That checkpoints go from any layout to any other is mesh_runs_test's.
+// mesh_runs_test holds that checkpoints go from any layout to any other.
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 

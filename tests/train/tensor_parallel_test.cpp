@@ -56,7 +56,7 @@ struct BatchGradients {
   std::vector<std::string> added;  // parameters of whose gradients each rank forms a part
 };
 
-/// Those of a row of so many tokens, as the last rank has them.
+/// The gradients from a row of so many tokens, as the last rank has them.
 BatchGradients gradients_of(TrainingCase each, int64_t tokens) {
   each.rows = {.of_step = 1, .length = tokens, .learnable = true};
   return each.on_rank(-1, [](TrainingRank& rank) {

@@ -183,7 +183,7 @@ struct Reductions {
     reducer.reset();
     return all;
   }
-  /// Of what counts in the norm.
+  /// The sum of squares that counts in the norm.
   double square_of(SegmentIndex at) {
     if (const auto number = reducer.stored(at))
       return context.to_host<double>(reducer.store()->square(*number)).front();

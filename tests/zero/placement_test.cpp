@@ -299,8 +299,8 @@ TEST(Placement, shards_of_a_part_are_runs_of_the_global_tensor) {
   EXPECT_EQ(elements, expected);
 }
 
-/// Of two tensors of 6 and 3 rows that lie one behind the other, the second of two tiles has rows 3 to 5 and the last
-/// one; ranks cut these as they would cut fused tensors of 3 and 1 rows.
+/// Two tensors of 6 and 3 rows lie one behind the other: the second of two tiles has rows 3 to 5 and the last one;
+/// ranks cut these as they would cut fused tensors of 3 and 1 rows.
 TEST(Placement, ranks_cut_a_tile_as_a_tensor_of_its_own) {
   const Placement tile{.global = {9, 2}, .tile = tile_of({9, 2}, 0, {6, 3}, 1, 2)};
   EXPECT_FALSE(tile.is_whole());
