@@ -106,7 +106,7 @@ TEST(Mesh, traffic_of_experts_goes_along_axes_of_their_own) {
   });
 }
 
-/// As a rehearsal does, whose world cannot split.
+/// As a dry run does, whose world cannot split.
 TEST(Mesh, groups_can_be_made_by_somebody_else) {
   run_ranks(4, [](Communicator& world) {
     std::vector<std::vector<int>> asked;

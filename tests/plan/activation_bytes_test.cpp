@@ -20,7 +20,7 @@
 
 #include "nought/data/sampler.h"
 #include "nought/models/decoder.h"
-#include "nought/plan/rehearsal.h"
+#include "nought/plan/dry_run.h"
 #include "nought/zero/micro_batch.h"
 
 namespace nought::activation_bytes_test {

@@ -218,7 +218,7 @@ TEST(Agreement, holds_with_optimizer_states_in_files) {
     }
 }
 
-/// Micro-batches beyond those that are rehearsed bring the same again.
+/// Micro-batches beyond those that the dry run has bring the same again.
 NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_parameters_in_files) {
   const test::TempFolder folder;

@@ -163,7 +163,7 @@ TEST(MeshAgreement, traffic_along_the_tensor_axis_is_the_formula) {
       }
 }
 
-/// A model whose tokens choose every expert, so that the choices are balanced, as the rehearsal takes them to be.
+/// A model whose tokens choose every expert, so that the choices are balanced, as the dry run takes them to be.
 ModelConfig balanced(const std::string& family) {
   ModelConfig config = model_of(family);
   config.experts->rule.top_k = config.experts->num_experts;

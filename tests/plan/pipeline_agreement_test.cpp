@@ -75,7 +75,7 @@ TEST(PipelineAgreement, holds_beside_ranks_that_share_matrices_and_shard) {
   }
 }
 
-/// Tokens choose every expert, so that the choices are balanced, as the rehearsal takes them to be.
+/// Tokens choose every expert, so that the choices are balanced, as the dry run takes them to be.
 TEST(PipelineAgreement, holds_for_stages_whose_ranks_hold_different_experts) {
   int turn = 0;
   for (const PipelineSchedule schedule : kSchedules) {

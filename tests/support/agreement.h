@@ -13,8 +13,8 @@
 #include "nought/engine/engine.h"
 #include "nought/engine/model_schedule.h"
 #include "nought/models/decoder.h"
+#include "nought/plan/dry_run_rank.h"
 #include "nought/plan/predict.h"
-#include "nought/plan/rehearsed_rank.h"
 #include "nought/train/text_sample.h"
 
 namespace nought::test {

@@ -1,4 +1,4 @@
-// Closed formulas of the literature, which tests compare the rehearsal's numbers with.
+// Closed formulas of the literature, which tests compare the dry run's numbers with.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // The instruction lists of all ranks of a pipeline, without a model and without communication.
 #include "nought/engine/pipeline_schedules.h"
 
-#include "support/dry_run.h"
 #include "support/message_of.h"
 #include "support/pipelines.h"
+#include "support/schedule_run.h"
 #include "support/schedules.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ TEST(PipelineSchedules, every_chunk_walks_back_in_the_order_of_the_micro_batches
 
 TEST(PipelineSchedules, every_send_meets_its_receive_in_the_same_order) {
   for_each_pipeline([](const PipelineCase& each) {
-    const auto [sent, received] = test::DryRun(each.ranks, each.pipeline.v_shaped(), 0).exchanged();
+    const auto [sent, received] = test::ScheduleRun(each.ranks, each.pipeline.v_shaped(), 0).exchanged();
     ASSERT_EQ(sent, received) << each.str();
     size_t messages = 0;
     for (const auto& [pair, list] : sent) messages += list.size();
@@ -111,7 +111,7 @@ TEST(PipelineSchedules, every_send_meets_its_receive_in_the_same_order) {
 
 TEST(PipelineSchedules, no_rank_waits_for_ever_with_the_room_that_is_told_and_two_receives_begun) {
   for_each_pipeline([](const PipelineCase& each) {
-    test::DryRun run(each.ranks, each.pipeline.v_shaped(), message_room(each.pipeline, each.micro_batches));
+    test::ScheduleRun run(each.ranks, each.pipeline.v_shaped(), message_room(each.pipeline, each.micro_batches));
     ASSERT_TRUE(run.ends()) << each.str();
     ASSERT_LE(run.most_received(), each.pipeline.v_shaped() ? 3 : 2) << each.str();
   });
@@ -123,8 +123,8 @@ TEST(PipelineSchedules, less_room_is_too_little) {
                                                 {Pipeline{PipelineSchedule::interleaved, 6, 3}, 16}}) {
     const PipelineCase each(pipeline, micro_batches);
     const int64_t room = message_room(pipeline, micro_batches);
-    EXPECT_TRUE(test::DryRun(each.ranks, pipeline.v_shaped(), room).ends()) << each.str();
-    EXPECT_FALSE(test::DryRun(each.ranks, pipeline.v_shaped(), room - 1).ends()) << each.str();
+    EXPECT_TRUE(test::ScheduleRun(each.ranks, pipeline.v_shaped(), room).ends()) << each.str();
+    EXPECT_FALSE(test::ScheduleRun(each.ranks, pipeline.v_shaped(), room - 1).ends()) << each.str();
   }
 }
 
@@ -193,7 +193,7 @@ TEST(PipelineSchedules, an_evaluation_takes_any_number_of_micro_batches) {
   for_each_pipeline([](PipelineCase each) {
     for (int64_t rank = 0; rank < each.pipeline.ranks; ++rank)
       each.ranks[static_cast<size_t>(rank)] = pipeline_evaluation_schedule(each.pipeline, rank, each.micro_batches);
-    test::DryRun run(each.ranks, each.pipeline.v_shaped(), message_room(each.pipeline, each.micro_batches));
+    test::ScheduleRun run(each.ranks, each.pipeline.v_shaped(), message_room(each.pipeline, each.micro_batches));
     const auto [sent, received] = run.exchanged();
     ASSERT_EQ(sent, received) << each.str();
     ASSERT_TRUE(run.ends()) << each.str();

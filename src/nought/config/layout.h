@@ -21,7 +21,7 @@ namespace nought {
 struct MatMul;
 class StepSchedule;
 
-/// What the ranks of a rehearsed run would be.
+/// What the ranks of a dry run would be.
 enum class Wire : uint8_t {
   mpi,     // processes: the memory that the MPI backend shares between ranks of one host, and that in which it receives
            // what other hosts send, is allocated, but for GPUs, whose collectives pass memory of the host that is no

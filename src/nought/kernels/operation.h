@@ -12,7 +12,7 @@
 // members beside visit() say what no list of tensors can say. Most operations have none of them:
 //   double flops() const        the floating-point operations, where they are worth counting
 //   std::string label() const   what tells runs of different shapes apart in a profile
-//   void rehearse() const       writes, without computing, what the host reads of the results (see plan/rehearsal.h)
+//   void dry_run() const       writes, without computing, what the host reads of the results (see plan/dry_run.h)
 #pragma once
 
 #include <concepts>

@@ -62,7 +62,7 @@ double AttentionShape::product_flops() const {
 
 // --- what the host reads ---
 
-void Fill::rehearse() const {
+void Fill::dry_run() const {
   if (x.numel() != 1) return;
   visit_float(x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -70,7 +70,7 @@ void Fill::rehearse() const {
   });
 }
 
-void GroupByExpert::rehearse() const {
+void GroupByExpert::dry_run() const {
   const int64_t choices = experts.numel(), num_experts = counts.numel();
   int32_t* count = counts.data<int32_t>();
   for (int64_t e = 0; e < num_experts; ++e)

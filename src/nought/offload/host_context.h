@@ -5,7 +5,7 @@
 
 namespace nought {
 
-/// Kernels of its own, so that what is watched or timed is the step alone; a rehearsal counts on. The bits are those of
+/// Kernels of its own, so that what is watched or timed is the step alone; a dry run counts on. The bits are those of
 /// `context` where its device is the host.
 Context host_context(const Context& context);
 

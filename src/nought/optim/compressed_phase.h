@@ -1,5 +1,5 @@
 // CompressedPhase: what ranks send for one update of the optimizers that compress (1-bit Adam, 1-bit Lamb, 0/1 Adam).
-// A function of the update's number alone, so that every rank, a resumed run and a rehearsal agree on it.
+// A function of the update's number alone, so that every rank, a resumed run and a dry run agree on it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Steps whose ranks send signs, or factors of gradients, as a rehearsal makes them: the first ones, which send
+// Steps whose ranks send signs, or factors of gradients, as a dry run makes them: the first ones, which send
 // everything, are few, and what follows is what most steps of the run are.
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace nought {
 
-/// The options of a run of so many updates for a rehearsal: if the run gets to compressed updates, the rehearsal does
+/// The options of a run of so many updates for a dry run: if the run gets to compressed updates, the dry run does
 /// after updates_before_compression(). Of 0/1 Adam these are the updates in which the ranks meet.
 ShardedModel::Options with_early_compression(ShardedModel::Options options, int64_t updates);
-/// How many updates of such a rehearsal come before all further ones are of one kind; 0 without compression.
+/// How many updates of such a dry run come before all further ones are of one kind; 0 without compression.
 int64_t updates_before_compression(const ShardedModel::Options& options);
 
 }  // namespace nought

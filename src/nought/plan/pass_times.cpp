@@ -4,7 +4,7 @@
 
 #include "nought/base/error.h"
 #include "nought/measure/operation_times.h"
-#include "nought/plan/rehearsed_rank.h"
+#include "nought/plan/dry_run_rank.h"
 #include "nought/zero/micro_batch.h"
 
 namespace nought {
@@ -20,7 +20,7 @@ PipelineRanks ranks_of(const Pipeline& pipeline) {
 
 /// What the work of each chunk of a rank costs.
 template <class Cost>
-std::vector<PassTimes> costs_of_chunks(RehearsedRank& rank, const Layout& layout, const Cost& cost) {
+std::vector<PassTimes> costs_of_chunks(DryRunRank& rank, const Layout& layout, const Cost& cost) {
   double before = 0;
   const auto counted = [&] {
     const double now = cost(rank.work);
@@ -51,7 +51,7 @@ std::vector<PassTimes> times_of_stages(const ModelConfig& config, const Layout& 
   const PipelineRanks ranks = ranks_of(layout.pipeline);
   std::vector<PassTimes> stages(static_cast<size_t>(ranks.stages()));
   for (int place = 0; place < ranks.ranks; ++place) {
-    RehearsedRank rank(config, layout.at_zero_stage(0), RehearsedPlace{.place = place, .times = times});
+    DryRunRank rank(config, layout.at_zero_stage(0), DryRunPlace{.place = place, .times = times});
     const std::vector<PassTimes> chunks = costs_of_chunks(rank, layout, cost);
     for (int chunk = 0; chunk < ranks.chunks(); ++chunk)
       stages[static_cast<size_t>(ranks.stage_of(chunk, place))] = chunks[static_cast<size_t>(chunk)];

@@ -7,8 +7,8 @@
 #include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/engine/engine.h"
+#include "nought/plan/dry_run_rank.h"
 #include "nought/plan/most_memory.h"
-#include "nought/plan/rehearsed_rank.h"
 #include "nought/train/run_data.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
@@ -103,8 +103,8 @@ StateTraffic moved_by(ShardedModel& model) {
 
 namespace {
 
-Prediction rehearse(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at) {
-  RehearsedRank rank(config, layout, at);
+Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRunPlace& at) {
+  DryRunRank rank(config, layout, at);
   const Context& context = rank.context;
   const Mesh& mesh = rank.mesh;
   Decoder& decoder = rank.decoder;
@@ -134,7 +134,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
     rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
     return difference(count(), before);
   };
-  const int64_t beyond = layout.accumulation - rehearsed_micro_batches(layout);
+  const int64_t beyond = layout.accumulation - dry_run_micro_batches(layout);
   for (int64_t i = updates_before_compression(model.options()); i > 0; --i) {
     const Counters before = step(layout.accumulation - beyond);
     if (!prediction.traffic_before) {
@@ -160,7 +160,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
   // A checkpoint or an export puts the parts of a Unit's parameters together.
   for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
-  if (layout.sample_prompt > 0) rehearse_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
+  if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);
   return prediction;
@@ -183,17 +183,17 @@ std::vector<RankMemory> memory_of_sharers(const ModelConfig& config, const Layou
   std::vector<RankMemory> all;
   const int sharers = std::min(layout.shard_ranks() * layout.context_ranks, kMostSharers);
   for (int sharer = 0; sharer < sharers; ++sharer)
-    all.push_back(rehearse(config, layout, {.place = place, .sharer = sharer}).memory);
+    all.push_back(dry_run(config, layout, {.place = place, .sharer = sharer}).memory);
   return all;
 }
 
 }  // namespace
 
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
-  Prediction prediction = rehearse(config, layout, {.place = place});
+  Prediction prediction = dry_run(config, layout, {.place = place});
   if (they_differ(layout)) prediction.memory = most_of(memory_of_sharers(config, layout, place));
   if (layout.expert_ranks > 1 && config.experts)
-    prediction.at_most = rehearse(config, layout, {.place = place, .gets_all_experts_rows = true}).memory;
+    prediction.at_most = dry_run(config, layout, {.place = place, .gets_all_experts_rows = true}).memory;
   return prediction;
 }
 

@@ -1,6 +1,6 @@
 // predict(): how much memory, traffic and work a training run will need, before any of it is allocated.
 //
-// Design goals: the prediction is a rehearsal, and not a second model of memory. Model::loss, the tape, the
+// Design goals: the prediction is a dry run, and not a second model of memory. Model::loss, the tape, the
 // ShardedModel and the Engine run as in training, on kernels that compute nothing, on memory that is only counted, and
 // with ranks that do not exist. So a change to training changes its prediction too. What routers choose is not known:
 // every expert is taken to get as many rows as any other, of this rank's tokens and of those of every other rank that
@@ -15,8 +15,8 @@
 #include "nought/engine/step_schedule.h"
 #include "nought/models/config.h"
 #include "nought/plan/compressed_steps.h"
-#include "nought/plan/rehearsal.h"
-#include "nought/plan/rehearsed_device.h"
+#include "nought/plan/dry_run.h"
+#include "nought/plan/dry_run_device.h"
 #include "nought/train/observer.h"
 #include "nought/zero/sharded_model.h"
 

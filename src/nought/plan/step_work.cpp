@@ -8,22 +8,21 @@
 #include "nought/comm/mesh.h"
 #include "nought/measure/rates.h"
 #include "nought/plan/compressed_steps.h"
+#include "nought/plan/dry_run_rank.h"
 #include "nought/plan/pass_times.h"
-#include "nought/plan/rehearsed_rank.h"
 
 namespace nought {
 
 namespace {
 
 /// Steps of one rank without others.
-class Rehearsal {
+class DryRun {
  public:
-  Rehearsal(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)
+  DryRun(const ModelConfig& config, const Layout& layout, const DryRunPlace& at)
       : layout_(layout), rank_(config, layout, at), engine_(rank_.model) {
     rank_.begin();
     engine_.set_schedule(schedules_of(layout, rank_.mesh));
-    for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i)
-      step(rehearsed_micro_batches(layout));
+    for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i) step(dry_run_micro_batches(layout));
   }
 
   /// What a step of so many micro-batches takes.
@@ -40,16 +39,16 @@ class Rehearsal {
 
  private:
   const Layout& layout_;
-  RehearsedRank rank_;
+  DryRunRank rank_;
   Engine engine_;
 };
 
 }  // namespace
 
 StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times) {
-  Rehearsal rehearsal(config, layout, {.place = place, .times = &times});
-  const int64_t whole = rehearsed_micro_batches(layout), beyond = layout.accumulation - whole;
-  const StepWork shorter = rehearsal.step(whole - (beyond > 0 ? 1 : 0)), longer = rehearsal.step(whole);
+  DryRun run(config, layout, {.place = place, .times = &times});
+  const int64_t whole = dry_run_micro_batches(layout), beyond = layout.accumulation - whole;
+  const StepWork shorter = run.step(whole - (beyond > 0 ? 1 : 0)), longer = run.step(whole);
   const auto extrapolated = [&](double StepWork::*of) {
     return longer.*of + static_cast<double>(beyond) * (longer.*of - shorter.*of);
   };
@@ -59,13 +58,13 @@ StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place
 
 double host_seconds(const ModelConfig& config, const Layout& layout) {
   constexpr int kSteps = 3;
-  Rehearsal rehearsal(config, layout, {});
+  DryRun run(config, layout, {});
   double least = std::numeric_limits<double>::infinity();
-  const int64_t micro_batches = rehearsed_micro_batches(layout);
-  rehearsal.step(micro_batches);
+  const int64_t micro_batches = dry_run_micro_batches(layout);
+  run.step(micro_batches);
   for (int i = 0; i < kSteps; ++i) {
     double operations = 0;
-    const double seconds = processor_seconds_of([&] { operations = rehearsal.step(micro_batches).operations; });
+    const double seconds = processor_seconds_of([&] { operations = run.step(micro_batches).operations; });
     least = std::min(least, seconds / std::max(operations, 1.0));
   }
   return least;

@@ -11,11 +11,11 @@ struct StepWork {
   double operations = 0;                       // how many
 };
 
-/// The work of the first rank with this place on the pipeline axis, by a rehearsal whose operations take what `times`
+/// The work of the first rank with this place on the pipeline axis, by a dry run whose operations take what `times`
 /// say. They remember what they do not know yet, and measure() finds it out.
 StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times);
 /// Seconds of the host for an operation of such a step, besides computing it: tape, allocations, bookkeeping. By the
-/// processor time of a rehearsal, which does nothing else.
+/// processor time of a dry run, which does nothing else.
 double host_seconds(const ModelConfig& config, const Layout& layout);
 
 /// Measures the rates of this machine (measure/rates.h), and in about a third of a second what each operation of a step

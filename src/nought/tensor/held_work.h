@@ -1,7 +1,7 @@
 // HeldWork: what the tasks of a device's stream hold, and when they let it go.
 //
 // Such a task only enqueues: its tensors must outlast its call. When they may go follows from the order of the
-// program's calls alone, and never from how fast the device is. So a rehearsal without a device counts the same bytes.
+// program's calls alone, and never from how fast the device is. So a dry run without a device counts the same bytes.
 //
 // - Memory of the device is given in the order of the compute stream: what that stream was given holds none. Work of
 //   another stream lets it go when the compute stream waits for that stream, since whoever gets the block comes later.

@@ -54,7 +54,7 @@ int64_t prompt_tokens(const SamplePlan& plan, const Tokenizer& tokenizer) {
   return std::ssize(prompt_ids(plan, tokenizer));
 }
 
-void rehearse_sample(ShardedModel& model, Decoder& decoder, int64_t prompt_tokens, int64_t max_new_tokens) {
+void dry_run_sample(ShardedModel& model, Decoder& decoder, int64_t prompt_tokens, int64_t max_new_tokens) {
   const int64_t room = room_for(max_new_tokens, prompt_tokens, decoder.config());
   const int64_t capacity = prompt_tokens + std::max<int64_t>(room, 1) - 1;
   const int64_t switches = decoder.config().rope.switch_length();

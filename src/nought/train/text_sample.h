@@ -23,6 +23,6 @@ int64_t prompt_tokens(const SamplePlan& plan, const Tokenizer& tokenizer);
 
 /// Runs the forward passes of continue_prompt() that need the most memory: of the prompt, where all keys rotate anew,
 /// and at the end.
-void rehearse_sample(ShardedModel& model, Decoder& decoder, int64_t prompt_tokens, int64_t max_new_tokens);
+void dry_run_sample(ShardedModel& model, Decoder& decoder, int64_t prompt_tokens, int64_t max_new_tokens);
 
 }  // namespace nought

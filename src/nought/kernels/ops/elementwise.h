@@ -47,7 +47,7 @@ struct Fill {
     v("value", value);
   }
   /// The host reads the seed of a backward walk, which is one element.
-  void rehearse() const;
+  void dry_run() const;
 };
 
 /// y = x converted to y's float dtype (round to nearest even).

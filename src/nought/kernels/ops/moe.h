@@ -123,7 +123,7 @@ struct GroupByExpert {
     v("capacity", capacity);
   }
   /// The host reads the counts, to know the blocks. Every expert gets as many choices as any other.
-  void rehearse() const;
+  void dry_run() const;
 };
 
 /// out[i] = x[index[i]], or zeros where index[i] is -1. x: [n, H] float, index: [rows] i32, out: [rows, H].

@@ -1,4 +1,4 @@
-// RehearsedRank: one rank of a run that is laid out somehow, on kernels that compute nothing and without the other
+// DryRunRank: one rank of a run that is laid out somehow, on kernels that compute nothing and without the other
 // ranks.
 #pragma once
 
@@ -10,16 +10,16 @@
 
 #include "nought/engine/engine.h"
 #include "nought/models/decoder.h"
+#include "nought/plan/dry_run.h"
 #include "nought/plan/predict.h"
-#include "nought/plan/rehearsal.h"
 #include "nought/zero/local_steps.h"
 #include "nought/zero/rotating_servers.h"
 
 namespace nought {
 
-/// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
+/// The dry run has so many micro-batches of a step. Two more than are in flight at once: further ones repeat what the
 /// last of them did, and are counted alone. Of a pipeline's micro-batches all are.
-int64_t rehearsed_micro_batches(const Layout& layout);
+int64_t dry_run_micro_batches(const Layout& layout);
 /// What its ranks run.
 Schedules schedules_of(const Layout& layout, const Mesh& mesh);
 
@@ -27,7 +27,7 @@ Schedules schedules_of(const Layout& layout, const Mesh& mesh);
 int with_most_tokens(const Layout& layout);
 
 /// Which rank it is, and what routers do.
-struct RehearsedPlace {
+struct DryRunPlace {
   int place = 0;                       // on the pipeline axis
   std::optional<int> sharer = {};      // among the ranks that share out states; not given: the first with most tokens
   OperationTimes* times = nullptr;     // says what operations take, if that is asked
@@ -36,12 +36,12 @@ struct RehearsedPlace {
   int rank(const Layout& layout) const;
 };
 
-struct RehearsedRank {
-  RehearsedRank(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at);
-  RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
-      : RehearsedRank(config, layout, RehearsedPlace{.place = place}) {}
-  RehearsedRank(const RehearsedRank&) = delete;
-  RehearsedRank& operator=(const RehearsedRank&) = delete;
+struct DryRunRank {
+  DryRunRank(const ModelConfig& config, const Layout& layout, const DryRunPlace& at);
+  DryRunRank(const ModelConfig& config, const Layout& layout, int place)
+      : DryRunRank(config, layout, DryRunPlace{.place = place}) {}
+  DryRunRank(const DryRunRank&) = delete;
+  DryRunRank& operator=(const DryRunRank&) = delete;
 
   CountedWork work = {};  // what the kernels were asked for so far
   Context context;

@@ -1,4 +1,4 @@
-// The kernels and the communicator of a rehearsal. The kernels compute nothing and the other ranks do not exist. So the
+// The kernels and the communicator of a dry run. The kernels compute nothing and the other ranks do not exist. So the
 // code of a training step can run for its ledger and its counters alone.
 #pragma once
 
@@ -32,8 +32,8 @@ struct ChosenExperts {
 };
 
 /// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
-/// host code reads does write it, by its rehearse() (kernels/operation.h) or by `routing`. `work` must outlive them.
-/// products: not null for a GPU (plan/rehearsed_device.h): operands lie there, and each operation takes the workspace
+/// host code reads does write it, by its dry_run() (kernels/operation.h) or by `routing`. `work` must outlive them.
+/// products: not null for a GPU (plan/dry_run_device.h): operands lie there, and each operation takes the workspace
 /// that it takes there from the memory of its operands. times: not null, they say what operations take.
 std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts routing = {},
                                                cuda::ProductWorkspace products = nullptr,

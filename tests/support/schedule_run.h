@@ -15,10 +15,10 @@ namespace nought::test {
 /// The strictest wire that a pipeline may meet. A rank runs its instructions in their order. What it receives before a
 /// pass is begun while the pass before runs, and each receive ends only when all that the rank began before have ended.
 /// A send that finds no receive waits in the sender's room; if that is full, the sender stops.
-class DryRun {
+class ScheduleRun {
  public:
   /// room: of each pair of a sender and a receiver, in messages.
-  DryRun(const std::vector<StepSchedule>& schedules, bool v_shaped, int64_t room)
+  ScheduleRun(const std::vector<StepSchedule>& schedules, bool v_shaped, int64_t room)
       : v_shaped_(v_shaped), room_(room), chunks_(schedules.front().chunks()) {
     for (const StepSchedule& schedule : schedules) ranks_.push_back({schedule.instructions()});
     for (size_t rank = 0; rank < ranks_.size(); ++rank) post(rank);

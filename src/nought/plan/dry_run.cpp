@@ -1,4 +1,4 @@
-#include "nought/plan/rehearsal.h"
+#include "nought/plan/dry_run.h"
 
 #include <algorithm>
 #include <concepts>
@@ -45,7 +45,7 @@ class CountingKernels final : public Kernels {
     if constexpr (std::same_as<Op, GroupByExpert>) {
       if (!routing_.even()) return favour(op);
     }
-    if constexpr (requires { op.rehearse(); }) op.rehearse();
+    if constexpr (requires { op.dry_run(); }) op.dry_run();
   }
 
   /// Each token chooses different experts: as many of the favoured rank's as it can, and others for the rest.

@@ -1,4 +1,4 @@
-#include "nought/plan/rehearsed_device.h"
+#include "nought/plan/dry_run_device.h"
 
 #include <functional>
 #include <string>
@@ -13,12 +13,12 @@ namespace {
 enum class Use : uint8_t { compute, other };
 
 /// A task is called as it is submitted, and nothing is left to wait for but what it holds.
-class RehearsedStream final : public Stream {
+class DryRunStream final : public Stream {
  public:
-  explicit RehearsedStream(Use use) : use_(use) {}
-  ~RehearsedStream() override { held_->clear(); }
-  RehearsedStream(const RehearsedStream&) = delete;
-  RehearsedStream& operator=(const RehearsedStream&) = delete;
+  explicit DryRunStream(Use use) : use_(use) {}
+  ~DryRunStream() override { held_->clear(); }
+  DryRunStream(const DryRunStream&) = delete;
+  DryRunStream& operator=(const DryRunStream&) = delete;
 
   bool runs_inline() const override { return false; }
   Event submit(std::function<void()> task) override { return submit_with(std::move(task), nullptr); }
@@ -51,9 +51,9 @@ class RehearsedStream final : public Stream {
   const std::shared_ptr<HeldWork> held_ = std::make_shared<HeldWork>();
 };
 
-class RehearsedDevice final : public Device {
+class DryRunDevice final : public Device {
  public:
-  explicit RehearsedDevice(bool staged) : staged_(staged) {}
+  explicit DryRunDevice(bool staged) : staged_(staged) {}
   std::string_view name() const override { return "cuda"; }
   void* allocate(size_t /*bytes*/) override { return nullptr; }  // Memory has address space of its own
   void free(void* /*block*/, size_t /*bytes*/) override {}
@@ -63,10 +63,10 @@ class RehearsedDevice final : public Device {
   Device* host_side() override { return staged_ ? cpu_device().get() : nullptr; }
   std::shared_ptr<Stream> compute() const override { return compute_.lock(); }
   std::shared_ptr<Stream> make_stream(std::string /*name*/) const override {
-    return std::make_shared<RehearsedStream>(Use::other);
+    return std::make_shared<DryRunStream>(Use::other);
   }
   std::shared_ptr<Stream> make_compute() {
-    const auto stream = std::make_shared<RehearsedStream>(Use::compute);
+    const auto stream = std::make_shared<DryRunStream>(Use::compute);
     compute_ = stream;
     return stream;
   }
@@ -78,8 +78,8 @@ class RehearsedDevice final : public Device {
 
 }  // namespace
 
-Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing) {
-  const auto device = std::make_shared<RehearsedDevice>(gpu.staged);
+Context dry_run_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing) {
+  const auto device = std::make_shared<DryRunDevice>(gpu.staged);
   const auto stream = device->make_compute();
   return {Memory::create_virtual(device),
           make_counting_kernels(work, routing, gpu.product_workspace ? gpu.product_workspace : cuda::limit_of_products),

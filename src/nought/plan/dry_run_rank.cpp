@@ -1,4 +1,4 @@
-#include "nought/plan/rehearsed_rank.h"
+#include "nought/plan/dry_run_rank.h"
 
 #include <algorithm>
 #include <array>
@@ -13,17 +13,17 @@ namespace nought {
 
 namespace {
 
-ChosenExperts chosen_experts(const Layout& layout, const RehearsedPlace& at) {
+ChosenExperts chosen_experts(const Layout& layout, const DryRunPlace& at) {
   if (!at.gets_all_experts_rows) return {};
   return {Grid(layout.grid()).coordinate(at.rank(layout), Axis::expert), layout.expert_ranks};
 }
 
-Context context_of(const Layout& layout, const RehearsedPlace& at, CountedWork& work) {
-  if (layout.gpu) return rehearsed_gpu(*layout.gpu, work, chosen_experts(layout, at));
+Context context_of(const Layout& layout, const DryRunPlace& at, CountedWork& work) {
+  if (layout.gpu) return dry_run_gpu(*layout.gpu, work, chosen_experts(layout, at));
   return {Memory::create_virtual(), make_counting_kernels(work, chosen_experts(layout, at), nullptr, at.times)};
 }
 
-/// How many of these ranks lie on the host of the one that is rehearsed, and on any.
+/// How many of these ranks lie on the host of the one in the dry run, and on any.
 RanksOnHosts on_hosts(const Layout& layout, const std::vector<int>& group, int rank) {
   const int on_each = layout.ranks_per_host > 0 ? layout.ranks_per_host : layout.ranks;
   std::map<int, int> counts;
@@ -76,16 +76,16 @@ int with_most_tokens(const Layout& layout) {
   return most;
 }
 
-int64_t rehearsed_micro_batches(const Layout& layout) {
+int64_t dry_run_micro_batches(const Layout& layout) {
   if (layout.stages() > 1) return layout.accumulation;
   return std::min(layout.accumulation, schedule_of_one(layout).step(layout.accumulation).in_flight(0) + 2);
 }
 
-int RehearsedPlace::rank(const Layout& layout) const {
+int DryRunPlace::rank(const Layout& layout) const {
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(with_most_tokens(layout));
 }
 
-RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)
+DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const DryRunPlace& at)
     : context(context_of(layout, at, work)),
       ranks(silent_world(context, layout, at.rank(layout))),
       workers(layout.local_steps
@@ -103,12 +103,12 @@ RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, co
   servers = std::make_unique<RotatingServers>(model, all(), all(), *layout.staleness);
 }
 
-void RehearsedRank::begin() {
+void DryRunRank::begin() {
   if (local) local->begin();
   if (servers) servers->begin(0);
 }
 
-void RehearsedRank::step(Engine& engine, std::span<const Batch> batches) {
+void DryRunRank::step(Engine& engine, std::span<const Batch> batches) {
   const double targets = static_cast<double>(layout_.tokens_per_step());
   if (servers) {
     engine.pass(batches, targets);
@@ -121,7 +121,7 @@ void RehearsedRank::step(Engine& engine, std::span<const Batch> batches) {
   if (workers) all_reduce_values(workers->numbers(), context, told);
 }
 
-Traffic RehearsedRank::meet(const std::function<void()>& step_between) {
+Traffic DryRunRank::meet(const std::function<void()>& step_between) {
   Traffic sent;
   if (!local) return sent;
   const auto meet_after = [&](int64_t steps) {
@@ -139,7 +139,7 @@ Traffic RehearsedRank::meet(const std::function<void()>& step_between) {
   return sent;
 }
 
-std::vector<Mesh::GroupTraffic> RehearsedRank::traffic_by_axes() const {
+std::vector<Mesh::GroupTraffic> DryRunRank::traffic_by_axes() const {
   std::vector<Mesh::GroupTraffic> all = mesh.traffic_by_axes();
   if (workers) all.push_back({"replicate, between workers", workers->numbers().traffic()});
   if (servers) all.push_back({"shard, servers", servers->traffic()});

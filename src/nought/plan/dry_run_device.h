@@ -1,4 +1,4 @@
-// The device of a rehearsal: like a GPU, it gives memory that the host has no access to, and streams that run beside
+// The device of a dry run: like a GPU, it gives memory that the host has no access to, and streams that run beside
 // the host. Nothing is computed or copied, and what its streams hold is held as long as on a GPU (tensor/held_work.h).
 // It takes no driver and no GPU.
 #pragma once
@@ -7,12 +7,12 @@
 
 #include "nought/config/layout.h"
 #include "nought/kernels/kernels.h"
-#include "nought/plan/rehearsal.h"
+#include "nought/plan/dry_run.h"
 
 namespace nought {
 
 /// What a rank computes with on such a GPU: memory that is only counted, kernels that count in `work` and take the
 /// workspace that those of the GPU take, and the compute stream.
-Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing = {});
+Context dry_run_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing = {});
 
 }  // namespace nought
