@@ -4,7 +4,7 @@
 // it in the order of the ranks, in fp32, and rounds once: the bits of every other backend. What the links cannot do
 // goes the way that the tensors of a device went before: messages with a tag, since links have none; and what lies on
 // the host, which is most of what ranks say to each other beside their tensors. Non-goals: send() without waiting. A
-// message that is sent waits on the lane of its group until its receiver is there, as send() may.
+// message that is sent waits on the device stream of its group until its receiver is there, as send() may.
 #pragma once
 
 #include <memory>

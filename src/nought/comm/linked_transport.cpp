@@ -59,9 +59,9 @@ class LinkedTransport final : public Transport {
   LinkedTransport(std::unique_ptr<Transport> beneath, std::shared_ptr<Links> links, std::unique_ptr<DeviceGroup> group)
       : beneath_(std::move(beneath)),
         links_(std::move(links)),
-        lane_(links_->context.memory->device().make_stream("links")),
+        stream_(links_->context.memory->device().make_stream("links")),
         group_(std::move(group)) {
-    if (auto* const timed = dynamic_cast<TimedStream*>(lane_.get())) timed->moment();  // while nobody waits there
+    if (auto* const timed = dynamic_cast<TimedStream*>(stream_.get())) timed->moment();  // while nobody waits there
     links_->watch.join(*group_, [this](const Call& call) { return beneath_->peer_failure(call); });
   }
   ~LinkedTransport() override { links_->watch.leave(*group_); }
@@ -70,8 +70,8 @@ class LinkedTransport final : public Transport {
   int size() const override { return beneath_->size(); }
   std::string_view backend() const override { return beneath_->backend(); }
 
-  std::shared_ptr<Stream> lane() const override { return lane_; }
-  bool rides(const Collective& collective) const override {
+  std::shared_ptr<Stream> device_stream() const override { return stream_; }
+  bool enqueues(const Collective& collective) const override {
     return is_far(collective.payload()) && collective.tag == 0 &&
            !(collective.reduces() && size() > links_->device.most_inputs());
   }
@@ -79,10 +79,10 @@ class LinkedTransport final : public Transport {
 
   void run(const Call& call, const Collective& c) override {
     // The stream of the host's thread runs what does not ride.
-    const bool on_lane = call.stream != nullptr && call.stream == lane_.get();
-    if (on_lane || c.kind == Collective::send_recv)
+    const bool enqueued = call.stream != nullptr && call.stream == stream_.get();
+    if (enqueued || c.kind == Collective::send_recv)
       c.visit(rank(), [&](const Tensor& tensor, Role) { require_far(call, tensor); });
-    if (!on_lane) return beneath_->run(call, c);
+    if (!enqueued) return beneath_->run(call, c);
     switch (c.kind) {
       case Collective::broadcast:
         return group_->broadcast(lane_of(call), c.out.raw(), bytes_of(c.out), c.root);
@@ -137,7 +137,7 @@ class LinkedTransport final : public Transport {
   }
 
   /// Memory of the device that the call keeps until it is done. It is given in the order of the compute stream, for
-  /// which the lane waits once more.
+  /// which the device stream waits once more.
   Tensor room(const Call& call, int64_t elements, DType dtype) const {
     call.rooms->push_back(
         Tensor::empty(*links_->context.memory, {elements}, dtype, Category::communication).in_flight());
@@ -221,7 +221,7 @@ class LinkedTransport final : public Transport {
 
   std::unique_ptr<Transport> beneath_;
   std::shared_ptr<Links> links_;
-  std::shared_ptr<Stream> lane_;
+  std::shared_ptr<Stream> stream_;
   std::unique_ptr<DeviceGroup> group_;  // goes first
 };
 

@@ -93,7 +93,7 @@ StreamCommunicator::~StreamCommunicator() {
   if (std::uncaught_exceptions() > exceptions_at_birth_) transport_->cancel();
   try {
     last_between_kernels_.wait();
-    last_on_lane_.wait();            // a communicator has the one or the other
+    last_enqueued_.wait();           // a communicator has the one or the other
   } catch (const std::exception&) {  // it is thrown where its Event is waited for
   }
   // The transport goes where it worked: freeing an MPI communicator is a call to MPI.
@@ -150,19 +150,19 @@ Event StreamCommunicator::enqueue(Call call, Collective&& collective, const std:
 
 /// The device does it in the order of its streams, and the host goes on.
 template <class Body>
-Event StreamCommunicator::enqueue_on_lane(Call call, Collective&& collective, Stream& compute, Body body) {
-  Stream& lane = *transport_->lane();
+Event StreamCommunicator::enqueue_on_stream(Call call, Collective&& collective, Stream& compute, Body body) {
+  Stream& device stream = *transport_->device_stream();
   call.deadline = std::chrono::steady_clock::now() + call.timeout;
   if (check_) stream_->submit([&] { check_->compare(*transport_, call, name_); }).wait();
-  call.stream = &lane;
-  lane.wait(compute.record());
+  call.stream = &device stream;
+  device stream.wait(compute.record());
   const auto rooms = std::make_shared<std::vector<Tensor>>();
   call.rooms = rooms.get();
-  auto* const timed = timeline_ && timeline_->recording() ? dynamic_cast<TimedStream*>(&lane) : nullptr;
+  auto* const timed = timeline_ && timeline_->recording() ? dynamic_cast<TimedStream*>(&device stream) : nullptr;
   auto begin = timed ? timed->moment() : nullptr;
   if (call.recorder) recorder_->start(call.ticket);
   try {
-    last_on_lane_ = lane.submit(
+    last_enqueued_ = device stream.submit(
         [rooms, call, collective = std::move(collective), body = std::move(body)] { body(call, collective); });
   } catch (...) {
     if (call.recorder) recorder_->end(call.ticket, /*failed=*/true);
@@ -174,12 +174,12 @@ Event StreamCommunicator::enqueue_on_lane(Call call, Collective&& collective, St
         {TraceEventKind::collective, std::string(call.name), now, now, call.bytes, 0, subject_of(call), name_},
         std::move(begin), timed->moment());
   }
-  transport_->watch(call, last_on_lane_);
-  return last_on_lane_;
+  transport_->watch(call, last_enqueued_);
+  return last_enqueued_;
 }
 
 template <class Body>
-Event StreamCommunicator::issue(Collective&& collective, bool on_lane, Body body) {
+Event StreamCommunicator::issue(Collective&& collective, bool enqueued, Body body) {
   const int64_t elements = collective.elements_sent(rank(), size());
   Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective.kind)];
   count.bytes += elements * size_of(collective.payload().dtype());
@@ -187,36 +187,36 @@ Event StreamCommunicator::issue(Collective&& collective, bool on_lane, Body body
   count.calls += 1;
   const Call call = begun(collective);
   const auto compute = compute_of(collective.payload());
-  if (on_lane) return enqueue_on_lane(call, std::move(collective), *compute, std::move(body));
+  if (enqueued) return enqueue_on_stream(call, std::move(collective), *compute, std::move(body));
   return enqueue(call, std::move(collective), compute, std::move(body));
 }
 
-bool StreamCommunicator::rides(const Collective& collective) const {
-  return compute_of(collective.payload()) != nullptr && transport_->rides(collective);
+bool StreamCommunicator::enqueues(const Collective& collective) const {
+  return compute_of(collective.payload()) != nullptr && transport_->enqueues(collective);
 }
 
 Event StreamCommunicator::submit(Collective collective) {
   collective.check(rank(), size());
   collective.in = collective.in.in_flight(), collective.out = collective.out.in_flight();
-  const bool on_lane = rides(collective);
-  if (collective.kind == Collective::send_recv) return exchange(collective, on_lane);
-  return issue(std::move(collective), on_lane,
+  const bool enqueued = enqueues(collective);
+  if (collective.kind == Collective::send_recv) return exchange(collective, enqueued);
+  return issue(std::move(collective), enqueued,
                [this](const Call& call, const Collective& c) { transport_->run(call, c); });
 }
 
-Event StreamCommunicator::exchange(const Collective& both, bool on_lane) {
+Event StreamCommunicator::exchange(const Collective& both, bool enqueued) {
   Collective send{.kind = Collective::send, .in = both.in, .root = both.root, .tag = both.tag};
   Collective recv{.kind = Collective::recv, .out = both.out, .root = both.source, .tag = both.tag};
-  if (on_lane) {
-    issue(std::move(send), on_lane, [](const Call&, const Collective&) {});  // which the next one does
-    const bool receives_there = rides(recv);
+  if (enqueued) {
+    issue(std::move(send), enqueued, [](const Call&, const Collective&) {});  // which the next one does
+    const bool receives_there = enqueues(recv);
     return issue(std::move(recv), receives_there,
                  [this, both](const Call& call, const Collective&) { transport_->run(call, both); });
   }
   const auto posted = std::make_shared<Transport::Posted>([](const Call&) {});
-  issue(std::move(send), on_lane,
+  issue(std::move(send), enqueued,
         [this, posted](const Call& call, const Collective& c) { *posted = transport_->post(call, c); });
-  return issue(std::move(recv), on_lane, [this, posted, sent = both.in](const Call& call, const Collective& c) {
+  return issue(std::move(recv), enqueued, [this, posted, sent = both.in](const Call& call, const Collective& c) {
     transport_->run(call, c);
     (*posted)(call);
   });
@@ -224,9 +224,9 @@ Event StreamCommunicator::exchange(const Collective& both, bool on_lane) {
 
 void StreamCommunicator::follow(const Event& event) {
   // What runs inline waits in the host's place, or takes its turn among kernels that run later.
-  const auto lane = transport_->lane();
-  if (lane == nullptr) return stream_->wait(event);
-  lane->wait(event);
+  const auto device stream = transport_->device_stream();
+  if (device stream == nullptr) return stream_->wait(event);
+  device stream->wait(event);
   followed_ = event;
 }
 

@@ -43,16 +43,17 @@ class StreamCommunicator final : public Communicator {
  private:
   /// What one rank does in every collective, for check_calls().
   class CallCheck;
-  /// Counts and records the call, and lets `body` run on the transport's lane or in turn on the communication stream.
+  /// Counts and records the call, and lets `body` run on the transport's device stream or in turn on the communication
+  /// stream.
   template <class Body>
-  Event issue(Collective&& collective, bool on_lane, Body body);
+  Event issue(Collective&& collective, bool enqueued, Body body);
   template <class Body>
   Event enqueue(Call call, Collective&& collective, const std::shared_ptr<Stream>& compute, Body body);
   template <class Body>
-  Event enqueue_on_lane(Call call, Collective&& collective, Stream& compute, Body body);
-  bool rides(const Collective& collective) const;
+  Event enqueue_on_stream(Call call, Collective&& collective, Stream& compute, Body body);
+  bool enqueues(const Collective& collective) const;
   /// A send_recv as the two calls that it is for counters and records.
-  Event exchange(const Collective& both, bool on_lane);
+  Event exchange(const Collective& both, bool enqueued);
   /// The call with what its messages and the recorder need of it.
   Call begun(const Collective& collective);
   /// What the call is about, in words; empty if it is not recorded.
@@ -61,8 +62,9 @@ class StreamCommunicator final : public Communicator {
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Stream> stream_;
   Event last_between_kernels_;  // the last call that takes its turn on a compute stream
-  Event last_on_lane_;
-  Event followed_;  // what the next call that runs on the communication stream waits for, where there is a lane
+  Event last_enqueued_;
+  Event
+      followed_;  // what the next call that runs on the communication stream waits for, where there is a device stream
   std::string words_;
   std::shared_ptr<Timeline> timeline_;
   std::shared_ptr<FlightRecorder> recorder_;

@@ -31,7 +31,7 @@ struct Call {
   const FlightRecorder* recorder = nullptr;  // outlives the call
   FlightTicket ticket = {};
   Stream* stream = nullptr;              // whose turn it is
-  std::vector<Tensor>* rooms = nullptr;  // on a lane: keeps what the call works in until it is done
+  std::vector<Tensor>* rooms = nullptr;  // on a device stream: keeps what the call works in until it is done
 
   /// "all_gather of 12.0 MiB f32 in group of 4"
   std::string str() const;
@@ -76,7 +76,7 @@ class Transport {
 
   /// Blocks until this rank is done. The tensors have the addresses of kernels (Tensor::in_flight()): a transport reads
   /// and writes them, and those of other ranks. All calls come from the communication stream. A send_recv comes to a
-  /// lane alone.
+  /// device stream alone.
   virtual void run(const Call& call, const Collective& collective) = 0;
   /// Begins a send in place without waiting. What it returns waits until the tensor may be written again.
   using Posted = std::function<void(const Call&)>;
@@ -89,13 +89,13 @@ class Transport {
   /// no other. Where nothing ever waits, it runs inline.
   virtual std::shared_ptr<Stream> make_stream() const { return std::make_shared<Stream>(); }
 
-  /// A stream of the device, on which calls are enqueued instead of run if rides() is true of them: their functions
+  /// A stream of the device, on which calls are enqueued instead of run if enqueues() is true of them: their functions
   /// return at once then, and they are done when the stream gets there. They are called by the rank's own thread. Null:
   /// all calls run on the communication stream.
-  virtual std::shared_ptr<Stream> lane() const { return nullptr; }
+  virtual std::shared_ptr<Stream> device_stream() const { return nullptr; }
   /// With a payload that is there on all ranks, the same on all of them.
-  virtual bool rides(const Collective& /*collective*/) const { return false; }
-  /// A call is on its way on a lane: if it does not end by its deadline, or cannot, waits for the device fail.
+  virtual bool enqueues(const Collective& /*collective*/) const { return false; }
+  /// A call is on its way on a device stream: if it does not end by its deadline, or cannot, waits for the device fail.
   virtual void watch(const Call& /*call*/, const Event& /*done*/) {}
   /// Why the call cannot end, because another rank failed; null if that is not known.
   virtual std::exception_ptr peer_failure(const Call& /*call*/) { return nullptr; }
