@@ -82,12 +82,12 @@ TEST(ResolveLocalSteps, the_ranks_of_a_worker_may_send_each_other_codes) {
 }
 
 TEST(ResolveAsync, servers_take_stage_1_and_ranks_of_one_axis) {
-  const std::vector<std::string> served{"training.async_data_parallel.staleness=2",
-                                        "deepspeed.zero_optimization.stage=1"};
-  EXPECT_EQ(plan_of(test::kExampleRun, 4, served).layout.staleness, 2);
-  EXPECT_EQ(value_of(plan_of(test::kExampleRun, 4, served), "async_data_parallel.staleness"), "2");
+  const std::vector<std::string> asynchronous{"training.async_data_parallel.staleness=2",
+                                              "deepspeed.zero_optimization.stage=1"};
+  EXPECT_EQ(plan_of(test::kExampleRun, 4, asynchronous).layout.staleness, 2);
+  EXPECT_EQ(value_of(plan_of(test::kExampleRun, 4, asynchronous), "async_data_parallel.staleness"), "2");
   const auto error = [&](const std::vector<std::string>& more) {
-    return error_of(test::kExampleRun, 4, with(served, more));
+    return error_of(test::kExampleRun, 4, with(asynchronous, more));
   };
   EXPECT_THAT(error({"deepspeed.zero_optimization.stage=2"}), HasSubstr("the stage is 2"));
   EXPECT_THAT(error({"training.parallelism_config.tp_size=2"}), HasSubstr("ranks that share matrices"));

@@ -65,7 +65,7 @@ TEST(OffloadPool, what_was_written_comes_back_whole_and_in_parts) {
         const std::vector<float> all = values_from(static_cast<float>(slot) + more, kNumel);
         EXPECT_EQ(of.brought(slot, {0, kNumel}), all);
         EXPECT_EQ(of.brought(slot, {777, 40'001}), std::vector<float>(all.begin() + 777, all.begin() + 40'001));
-        of.pool.land(slot);
+        of.pool.complete(slot);
         EXPECT_EQ(of.pool.values(slot, {5, 7}).to_vector<float>(),
                   std::vector<float>(all.begin() + 5, all.begin() + 7));
         EXPECT_EQ(of.pool.in_file(slot), !of.pool.held(slot));

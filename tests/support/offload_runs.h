@@ -135,7 +135,7 @@ struct Training {
     reducer.finish_step();
     if (norms) norms->push_back(context.to_host<double>(optimizer.sums_of_squares()));
     residency.settle();
-    if (optimizer.land()) exchange();
+    if (optimizer.complete()) exchange();
     if (optimizer.delays()) {
       optimizer.delay(kLr, 0.5);
     } else {
@@ -151,7 +151,7 @@ struct Training {
     context.stream->synchronize();
   }
   void drain() {
-    if (optimizer.land()) exchange();
+    if (optimizer.complete()) exchange();
   }
   /// What rank 0 writes to a checkpoint, and its parameters.
   std::map<std::string, std::vector<float>> all() {

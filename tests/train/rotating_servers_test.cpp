@@ -40,9 +40,9 @@ AsyncResult run_async(const AsyncRun& run) {
     RotatingServers servers(rank.model, alone(), alone(), run.staleness);
     servers.begin(0);
     AsyncResult mine;
-    const auto take = [&](const RotatingServers::Landed& landed) {
-      mine.losses.push_back(landed.loss), mine.norms.push_back(landed.grad_norm);
-      mine.staleness.push_back(landed.staleness);
+    const auto take = [&](const RotatingServers::Completed& completed) {
+      mine.losses.push_back(completed.loss), mine.norms.push_back(completed.grad_norm);
+      mine.staleness.push_back(completed.staleness);
     };
     for (int64_t step = 0; step < run.of.steps.end; ++step) {
       run.before_step(rank.world.rank(), step);
@@ -50,10 +50,10 @@ AsyncResult run_async(const AsyncRun& run) {
       const StepResult passes = rank.engine.pass(rank.batches(step), targets);
       const int64_t before = servers.traffic().total_elements();
       servers.push({.loss_sum = passes.loss, .total_weight = targets, .lr = run.of.lr, .max_norm = run.of.clipping});
-      if (const auto landed = servers.pull()) take(*landed);
+      if (const auto completed = servers.pull()) take(*completed);
       if (run.staleness == 0) mine.sent.push_back(servers.traffic().total_elements() - before);
     }
-    for (const RotatingServers::Landed& landed : servers.drain()) take(landed);
+    for (const RotatingServers::Completed& completed : servers.drain()) take(completed);
     mine.histogram = servers.histogram();
     mine.weights = rank.weights();
     if (rank.is_first()) result = std::move(mine);

@@ -86,8 +86,8 @@ TEST(TrainerWorkers, servers_without_staleness_report_and_export_what_synchronou
   const TempFolder plain_folder, folder;
   RunPlan plain = plan_in(plain_folder);
   plain.layout.zero_stage = 1;
-  const ToldRun synchronous = run(plain), served = run(async_plan(folder, 0));
-  EXPECT_EQ(served.losses(), synchronous.losses());
+  const ToldRun synchronous = run(plain), asynchronous = run(async_plan(folder, 0));
+  EXPECT_EQ(asynchronous.losses(), synchronous.losses());
   EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(plain_folder / "out/model.safetensors"));
 }
 
@@ -100,7 +100,7 @@ TEST(TrainerWorkers, a_save_waits_for_all_updates_so_that_a_run_goes_on_as_one_t
   EXPECT_EQ(whole.steps.back().staleness->most(), 2);
   EXPECT_EQ(whole.steps.back().staleness->histogram, (std::vector<int64_t>{2, 2, 4})) << "it begins anew after a save";
   const RunPlan plan = async_plan(folder, 2);
-  // The wish to stop travels with the gradients: it is known when their update lands.
+  // The wish to stop travels with the gradients: it is known when their update is complete.
   run(plan, StartMode::fresh, /*stop_after=*/2);
   run(plan, StartMode::resume);
   EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));

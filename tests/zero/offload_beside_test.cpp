@@ -12,7 +12,7 @@ using namespace test;
 
 /// The gradients here do not depend on the parameters.
 NOUGHT_SIZE(medium);
-TEST_F(Offload, what_is_put_off_by_one_step_is_the_same_update_when_it_lands) {
+TEST_F(Offload, what_is_put_off_by_one_step_is_the_same_update_when_it_is_complete) {
   const auto delayed = [](OffloadOptions options, int64_t after) {
     options.delay_after = after;
     return options;
@@ -52,7 +52,7 @@ TEST_F(Offload, parameters_without_masters_are_put_off_with_the_same_random_roun
     }
 }
 
-TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_it_lands) {
+TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_it_is_complete) {
   for (OffloadOptions home : {OffloadOptions{}, to_host(100), to_file(100)}) {
     std::vector<std::map<std::string, std::vector<float>>> ordinary;
     with_training({.dtype = DType::bf16}, {}, [&](Training& run) {
@@ -78,7 +78,7 @@ TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_i
       }
       run.drain();
       EXPECT_FALSE(run.optimizer.pending());
-      EXPECT_FALSE(run.optimizer.land());
+      EXPECT_FALSE(run.optimizer.complete());
       EXPECT_EQ(run.all(), ordinary.back());
     });
   }

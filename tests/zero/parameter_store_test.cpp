@@ -101,9 +101,9 @@ TEST(ParameterStore, one_update_is_written_back_while_another_is_made) {
   for (size_t room = 0; room < 5; ++room) of.write(room, Pool::device, 0);
   EXPECT_EQ(ledger.peak(Category::parameters), 2 * bytes);
   EXPECT_EQ(ledger.current(Category::parameters), 2 * bytes);
-  of.store.land(1);
+  of.store.complete(1);
   EXPECT_EQ(ledger.current(Category::parameters), 2 * bytes) << "long done";
-  of.store.land(4);
+  of.store.complete(4);
   EXPECT_EQ(ledger.current(Category::parameters), bytes);
   of.store.settle();
   EXPECT_EQ(ledger.current(Category::parameters), 0);
@@ -158,7 +158,7 @@ TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_fo
   store.begin_update(number, Pool::device, /*reads=*/false);
   context.zero(store.updating(number));
   store.end_update(number);
-  store.land(number);
+  store.complete(number);
   const StateTimes written = store.times();
   EXPECT_GE(written.on_way, 0.03);
   EXPECT_GE(written.waited, 0.02) << "for the write";

@@ -46,7 +46,7 @@ struct Rank {
   std::vector<float> reduced(const Tensor& whole, const WireOptions& options, WireErrors* errors = nullptr) const {
     const Tensor sum = context.empty({kShard}, DType::f32);
     ShardReduction reduction(context, wire, options, whole, sum, errors);
-    reduction.land();
+    reduction.complete();
     return sum.to_vector<float>();
   }
   std::vector<float> reduce_scattered(const Tensor& whole) const {

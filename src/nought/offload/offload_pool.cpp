@@ -70,17 +70,17 @@ void OffloadPool::await(const Event& brought) {
 
 Event OffloadPool::write(Slot slot, const Tensor& from, Event after) {
   Room& room = rooms_[slot];
-  Tensor landed = from;
+  Tensor lower = from;
   if (!from.on_host()) {
-    landed = room.values ? room.values : host_room(from.numel(), room.dtype);
-    after = copies_.down(from, landed, {room.brought, context_.stream->record()});
+    lower = room.values ? room.values : host_room(from.numel(), room.dtype);
+    after = copies_.down(from, lower, {room.brought, context_.stream->record()});
   }
   if (!room.values) {
-    written_ += landed.bytes();
-    after = file_->write({{room.offset, landed}}, std::move(after));
+    written_ += lower.bytes();
+    after = file_->write({{room.offset, lower}}, std::move(after));
   }
   room.written = std::move(after);
-  writing_.add(room.written, {from, landed}, slot);
+  writing_.add(room.written, {from, lower}, slot);
   return room.written;
 }
 
@@ -97,13 +97,13 @@ Event OffloadPool::add_to(Slot slot, const Tensor& from, bool add, Then then) {
   settle(UnderWay::kMost - 1);
   Room& room = rooms_[slot];
   const bool exact = !add && from.dtype() == room.dtype;
-  Tensor landed = from;
+  Tensor lower = from;
   Event arrived = context_.stream->record();
   if (!from.on_host()) {
-    landed = exact && room.values ? room.values : host_room(from.numel(), from.dtype());
-    arrived = copies_.down(from, landed, {arrived});
+    lower = exact && room.values ? room.values : host_room(from.numel(), from.dtype());
+    arrived = copies_.down(from, lower, {arrived});
   }
-  const Tensor sum = room.values ? room.values : exact ? landed : host_room(from.numel(), room.dtype);
+  const Tensor sum = room.values ? room.values : exact ? lower : host_room(from.numel(), room.dtype);
   Event before;
   if (!room.values && add) {
     read_ += sum.bytes();
@@ -113,15 +113,15 @@ Event OffloadPool::add_to(Slot slot, const Tensor& from, bool add, Then then) {
   room.written = adder().submit([=, host = host_, then = std::move(then)] {
     arrived.wait();
     before.wait();
-    if (add) host.run(AddTo{.x = landed, .into = sum});
-    if (!add && !exact) host.run(Cast{.x = landed, .y = sum});
+    if (add) host.run(AddTo{.x = lower, .into = sum});
+    if (!add && !exact) host.run(Cast{.x = lower, .y = sum});
     if (then) then(host, sum);
   });
   if (!room.values) {
     written_ += sum.bytes();
     room.written = file_->write({{room.offset, sum}}, room.written);
   }
-  writing_.add(room.written, {from, landed, sum}, slot);
+  writing_.add(room.written, {from, lower, sum}, slot);
   return room.written;
 }
 

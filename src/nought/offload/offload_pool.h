@@ -55,7 +55,7 @@ class OffloadPool {
   /// The calling thread waits.
   void wait(const Event& event) { writing_.wait(event); }
   /// Begins to write the slot's first elements: from the device, behind what the compute stream was given before, or,
-  /// to a file, from the host. `from` stays as it is, and in memory, until land() or settle().
+  /// to a file, from the host. `from` stays as it is, and in memory, until complete() or settle().
   Event write(Slot slot, const Tensor& from, Event after = {});
   /// Begins to add what the compute stream leaves in `from`, or to make that the slot's values, in their dtype. Waits
   /// first if others are on their way. `then` is called with the values, on a thread of the host.
@@ -64,7 +64,7 @@ class OffloadPool {
 
   /// Waits until at most so many writes are under way, or those of one slot are done.
   void settle(size_t most = 0) { writing_.settle(most); }
-  void land(Slot slot) { writing_.settle_of(slot); }
+  void complete(Slot slot) { writing_.settle_of(slot); }
   /// Waits until nothing that was brought is on its way to the device.
   void settle_brought() { arriving_.settle(); }
 

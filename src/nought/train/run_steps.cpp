@@ -110,8 +110,8 @@ StepResult RunSteps::push(std::span<const Batch> batches, int64_t number, double
                   .max_norm = plan_.gradient_clipping,
                   .stop = engine_.wants_stop()});
   result.loss /= static_cast<double>(sampler_.targets_in_step(number, model_.mesh().group(Group::samples).rank(), 1));
-  if (const auto landed = servers_->pull())
-    result.loss = landed->loss, result.grad_norm = landed->grad_norm, result.stop = landed->stop;
+  if (const auto completed = servers_->pull())
+    result.loss = completed->loss, result.grad_norm = completed->grad_norm, result.stop = completed->stop;
   return result;
 }
 

@@ -27,7 +27,7 @@ void ParameterStore::begin_update(Slot slot, Pool where, bool reads) {
   Room& room = rooms_[slot];
   if (room.updates++ > 0) return;
   settle_brought();
-  land(slot);
+  complete(slot);
   const bool on_device = where == Pool::device;
   if (!on_device && !in_file(slot)) {
     room.values = held(slot);

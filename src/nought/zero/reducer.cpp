@@ -91,7 +91,7 @@ Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
 
 void Reducer::make_whole(State& state, Whole& whole) {
   if (whole.values) return;
-  while (flights_.size() > kFlights) land_oldest();
+  while (flights_.size() > kFlights) complete_oldest();
   whole.values =
       swaps_whole(state) ? take_up(state) : context_.empty({state.partition.padded()}, dtype_, Category::gradients);
   for (const auto& [range, values] : std::exchange(whole.early, {}))
@@ -164,7 +164,7 @@ void Reducer::finish(State& state, Whole& whole, bool last) {
   clear_unwritten(state, whole);
   add_parts(state, whole);
   if (keeps_own_) {
-    state.finished = state.landed = true;
+    state.finished = state.completed = true;
     return;
   }
   if (!buckets_[state.bucket].alone()) {
@@ -176,7 +176,7 @@ void Reducer::finish(State& state, Whole& whole, bool last) {
   }
   if (state.policy.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
   state.finished = true;
-  if (!overlap_) land_all();
+  if (!overlap_) complete_all();
 }
 
 Tensor Reducer::to_wire(const Tensor& whole) const {
@@ -188,8 +188,8 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
 
 void Reducer::reduce_whole(State& state) {
   Communicator& ranks = *state.ranks;
-  state.landed = ranks.size() == 1 && !has_replicas();
-  if (state.landed) return;
+  state.completed = ranks.size() == 1 && !has_replicas();
+  if (state.completed) return;
   const Interval own = state.partition.owned(ranks.rank());
   const FlightSubject subject(mesh_.world(), state.unit->name());
   const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
@@ -202,9 +202,9 @@ void Reducer::reduce_whole(State& state) {
     state.reduction = event, state.in_place = true;
     return;
   }
-  Landing landing{sent, state.whole.values};
-  if (state.policy.shard_optimizer) landing = {mine, state.whole.values.flat(own.begin, own.end)};
-  send({.ranks = &ranks, .event = event, .sent = sent, .landings = {landing}, .final = {place_of(state.at)}});
+  Destination destination{sent, state.whole.values};
+  if (state.policy.shard_optimizer) destination = {mine, state.whole.values.flat(own.begin, own.end)};
+  send({.ranks = &ranks, .event = event, .sent = sent, .destinations = {destination}, .final = {place_of(state.at)}});
 }
 
 void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
@@ -215,9 +215,9 @@ void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
                      : state.stored ? store_->device_room(numel, wire_, Category::gradients)
                                     : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
-  Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .landings = {}};
+  Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .destinations = {}};
   begin_reduction(flight, state, sum);
-  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.stored, last});
+  if (!direct) flight.destinations.push_back({sum, state.shard, state.shard_begun, state.stored, last});
   if (last) flight.last = {place_of(state.at)};
   if (!has_replicas()) flight.final = flight.last;
   send(std::move(flight));
@@ -231,7 +231,7 @@ void Reducer::pack(State& state, Whole& whole, bool last) {
     send_filling(*state.ranks);
   const Bucket& bucket = buckets_[state.bucket];
   if (!filling_.contains(state.ranks)) {
-    while (flights_.size() > kFlights) land_oldest();
+    while (flights_.size() > kFlights) complete_oldest();
     filling_[state.ranks] = {.bucket = state.bucket,
                              .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
                              .present = std::vector<bool>(bucket.members().size(), false)};
@@ -260,7 +260,7 @@ void Reducer::send_bucket(Filling filling) {
   const Bucket& bucket = buckets_[filling.bucket];
   Communicator& ranks = bucket.group();
   const Tensor& packed = filling.packed;
-  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last};
+  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .destinations = {}, .last = filling.last};
   if (!has_replicas()) flight.final = filling.last;
   for (size_t place = 0; place < bucket.members().size(); ++place) {
     State& state = states_[bucket.members()[place]];
@@ -272,10 +272,11 @@ void Reducer::send_bucket(Filling filling) {
       } else if (state.policy.shard_gradients && rank == ranks.rank()) {
         const std::vector<size_t>& last = filling.last;
         const bool is_last = std::find(last.begin(), last.end(), bucket.members()[place]) != last.end();
-        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true), state.stored, is_last});
+        flight.destinations.push_back(
+            {part, state.shard, std::exchange(state.shard_begun, true), state.stored, is_last});
       } else if (!state.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = state.partition.owned(rank);
-        flight.landings.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
+        flight.destinations.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
       }
     }
   }
@@ -296,24 +297,24 @@ void Reducer::send(Flight flight) {
     if (earlier.coded) earlier.coded->cross();  // its second hop runs beside the next Unit's passes
   flights_.push_back(std::move(flight));
   // Gradients that became a copy for the wire free their own buffer at once: bound the copies here.
-  while (wire_ != dtype_ && flights_.size() > kFlights + 1) land_oldest();
+  while (wire_ != dtype_ && flights_.size() > kFlights + 1) complete_oldest();
 }
 
 bool Reducer::is_final(SegmentIndex at) {
   State& state = states_[place_of(at)];
   if (!state.finished) return false;
-  if (!state.landed && state.in_place && state.reduction.ready()) {
+  if (!state.completed && state.in_place && state.reduction.ready()) {
     state.ranks->wait(state.reduction, *context_.stream);
-    state.landed = true;
+    state.completed = true;
   }
-  return state.landed && state.arrival.ready();
+  return state.completed && state.arrival.ready();
 }
 
-void Reducer::land(const Flight& flight) {
-  if (flight.coded) flight.coded->land();
+void Reducer::complete(const Flight& flight) {
+  if (flight.coded) flight.coded->complete();
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
-  for (const auto& [from, into, add, stored, last] : flight.landings) {
+  for (const auto& [from, into, add, stored, last] : flight.destinations) {
     if (stored) {
       arrival = store_->take(*stored, from, add, last);
     } else if (add) {
@@ -322,22 +323,22 @@ void Reducer::land(const Flight& flight) {
       copy_as(context_, from, into);
     }
   }
-  for (const size_t place : flight.final) states_[place].landed = true, states_[place].arrival = arrival;
+  for (const size_t place : flight.final) states_[place].completed = true, states_[place].arrival = arrival;
 }
 
-void Reducer::land_oldest() {
+void Reducer::complete_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
-  land(flight);
+  complete(flight);
   cross(flight.last);
-  while (crossings_.size() > kFlights) land_oldest_crossing();
+  while (crossings_.size() > kFlights) complete_oldest_crossing();
 }
 
-void Reducer::land_all() {
+void Reducer::complete_all() {
   for (Flight& flight : flights_)
     if (flight.coded) flight.coded->cross();
-  while (!flights_.empty()) land_oldest();
-  while (!crossings_.empty()) land_oldest_crossing();
+  while (!flights_.empty()) complete_oldest();
+  while (!crossings_.empty()) complete_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
   if (store_) store_->settle();
 }
@@ -365,12 +366,12 @@ void Reducer::finish_step() {
     }
     if (!state.crossed) cross({i});
   }
-  land_all();
+  complete_all();
 }
 
 void Reducer::settle() {
   for (const Bucket& bucket : buckets_) send_filling(bucket.group());
-  land_all();
+  complete_all();
 }
 
 Tensor Reducer::owned(SegmentIndex at) const {
@@ -396,7 +397,7 @@ Tensor Reducer::reduced(SegmentIndex at) const {
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
-    state.shard_begun = state.finished = state.landed = state.in_place = state.crossed = false;
+    state.shard_begun = state.finished = state.completed = state.in_place = state.crossed = false;
     state.reduction = state.arrival = {};
     if (!state.stored) continue;
     // What a step that was given up has left.

@@ -123,7 +123,7 @@ class Reducer {
     std::optional<GradientStore::Arrival> coming = {};  // its whole gradients, from there
     int open = 0;                                       // micro-batches that have begun to add to these
     bool finished = false;                              // the reduction of the step's last micro-batch has begun
-    bool landed = false;                                // and what it brought is there
+    bool completed = false;                             // and what it brought is there
     bool in_place = false;                              // `reduction` tells when it is
     bool crossed = false;                               // the sum over the replicas of a sharded gradient has begun
     Event reduction;
@@ -131,21 +131,21 @@ class Reducer {
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
   };
   /// What a reduction leaves in `from` is added to `into`, or converted to it.
-  struct Landing {
+  struct Destination {
     Tensor from, into;
     bool add = false;
     std::optional<size_t> stored = {};  // its number in the store, in place of `into`
     bool last = false;                  // of the step
   };
-  /// A reduction under way. It keeps what is sent until it lands, so that what is alive depends on the program alone,
-  /// never on the wire.
+  /// A reduction under way. It keeps what is sent until it is complete, so that what is alive depends on the program
+  /// alone, never on the wire.
   struct Flight {
     const Communicator* ranks;
     Event event;
     Tensor sent;
-    std::vector<Landing> landings;   // none: the sum goes where it belongs
-    std::vector<size_t> last = {};   // places of the shards that are then the sum of the step over this replica
-    std::vector<size_t> final = {};  // places of the segments whose gradients of the step have then landed
+    std::vector<Destination> destinations;  // none: the sum goes where it belongs
+    std::vector<size_t> last = {};          // places of the shards that are then the sum of the step over this replica
+    std::vector<size_t> final = {};         // places of the segments whose gradients of the step have then completed
     std::shared_ptr<ShardReduction> coded = {};  // in place of an event
   };
   /// A bucket that some of its segments are in.
@@ -199,10 +199,10 @@ class Reducer {
   void cross(const std::vector<size_t>& places);
   void send(Flight flight);
   /// Waits for a flight, and takes what it brings.
-  void land(const Flight& flight);
-  void land_oldest();
-  void land_oldest_crossing();
-  void land_all();
+  void complete(const Flight& flight);
+  void complete_oldest();
+  void complete_oldest_crossing();
+  void complete_all();
 
   Context context_;
   Mesh mesh_;

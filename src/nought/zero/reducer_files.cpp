@@ -39,7 +39,7 @@ void Reducer::put_back(State& state, bool last) {
   const Tensor values = std::exchange(state.whole.values, {});
   const Event written = store_->take(*state.stored, values, /*add=*/false, last);
   state.shard_begun = true;
-  if (last) state.finished = state.landed = true, state.arrival = written;
+  if (last) state.finished = state.completed = true, state.arrival = written;
   if (!overlap_) store_->settle();
 }
 

@@ -28,7 +28,7 @@ void Reducer::cross(const std::vector<size_t>& places) {
   Flight flight{.ranks = &replicas,
                 .event = {},
                 .sent = context_.empty({size}, wire_, Category::communication),
-                .landings = {},
+                .destinations = {},
                 .final = places};
   int64_t begin = 0;
   for (const size_t place : places) {
@@ -36,16 +36,16 @@ void Reducer::cross(const std::vector<size_t>& places) {
     const Tensor part = flight.sent.flat(begin, begin + shard.numel());
     begin += shard.numel();
     copy_as(context_, shard, part);
-    flight.landings.push_back({part, shard});
+    flight.destinations.push_back({part, shard});
   }
   flight.event = replicas.all_reduce(flight.sent);
   crossings_.push_back(std::move(flight));
 }
 
-void Reducer::land_oldest_crossing() {
+void Reducer::complete_oldest_crossing() {
   const Flight flight = std::move(crossings_.front());
   crossings_.pop_front();
-  land(flight);
+  complete(flight);
 }
 
 }  // namespace nought

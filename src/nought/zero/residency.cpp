@@ -221,14 +221,14 @@ void Residency::exchange(const Bucket& bucket) {
     buffers(at).arrival = ranks.all_gather(owned(at), buffers(at).stored);
     return;
   }
-  while (exchanges_.size() > kExchanges) land_oldest();
+  while (exchanges_.size() > kExchanges) complete_oldest();
   const Tensor packed = context_.empty({bucket.numel()}, dtype_, Category::communication);
   for (size_t place = 0; place < bucket.members().size(); ++place)
     context_.copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks.rank(), place));
   exchanges_.push_back({ranks.all_gather(bucket.part(packed, ranks.rank()), packed), &bucket, packed});
 }
 
-void Residency::land_oldest() {
+void Residency::complete_oldest() {
   const Exchange exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
   const Communicator& ranks = exchange.bucket->group();
@@ -248,13 +248,13 @@ void Residency::arrive(size_t unit) {
     const std::vector<size_t>& members = exchange.bucket->members();
     return std::any_of(members.begin(), members.end(), [&](size_t member) { return trained_[member].unit == unit; });
   };
-  // They land in the order in which they began: what is before the Unit's bucket lands too.
-  while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
+  // They complete in the order in which they began: what is before the Unit's bucket completes too.
+  while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) complete_oldest();
   for (Buffers& held : states_[unit].segments) {
     if (held.home) {
       const TimedScope scope(held.fetch.ready() ? nullptr : held.ranks->timeline(), TraceEventKind::wait, "wait");
       store_->await(held.fetch);
-      store_->land(*held.home);
+      store_->complete(*held.home);
     }
     held.ranks->wait(held.arrival, *context_.stream);
     held.gather.finish(context_, held.gathered);

@@ -139,7 +139,7 @@ class Residency {
   /// Makes room for the secondary group's share of a segment.
   void make_secondary(const Segment& segment, Buffers& held) const;
   void exchange(const Bucket& bucket);
-  void land_oldest();
+  void complete_oldest();
   /// Returns when the Unit's stored parameters are those of the last exchange.
   void arrive(size_t unit);
 

@@ -45,7 +45,7 @@ RotatingServers::~RotatingServers() {
 }
 
 void RotatingServers::begin(int64_t steps) {
-  pushed_ = landed_ = steps;
+  pushed_ = completed_ = steps;
   model_.settle();
   model_.optimizer().lane().begin_serving();
 }
@@ -58,8 +58,8 @@ void RotatingServers::push(const Pushed& of) {
   for (size_t i = 0; i < segments_.size(); ++i) context.copy(model_.local_gradients(segments_[i]), slot.gradients[i]);
   model_.discard_gradients();
   slot.of = of;
-  slot.landed = {.step = pushed_, .staleness = pushed_ - 1 - landed_};
-  last_ = slot.landed.staleness;
+  slot.completed = {.step = pushed_, .staleness = pushed_ - 1 - completed_};
+  last_ = slot.completed.staleness;
   ++histogram_[static_cast<size_t>(last_)];
   slot.done = model_.optimizer().lane().submit([this, &slot] { serve(slot); });
 }
@@ -81,15 +81,15 @@ void RotatingServers::serve(Slot& slot) {
   context.upload(std::span<const double>(told), sums_.flat(units, units + 2));
   group_->all_reduce(sums_).wait();
   const std::vector<double> sums = context.to_host<double>(sums_);
-  Landed& landed = slot.landed;
-  landed.loss = sums[sums.size() - 2] / slot.of.total_weight;
-  landed.stop = sums.back() > 0;
-  landed.grad_norm = std::sqrt(std::accumulate(sums.begin(), sums.end() - 2, 0.0)) / gradient_factor_;
-  require(std::isfinite(landed.loss) && std::isfinite(landed.grad_norm),
+  Completed& completed = slot.completed;
+  completed.loss = sums[sums.size() - 2] / slot.of.total_weight;
+  completed.stop = sums.back() > 0;
+  completed.grad_norm = std::sqrt(std::accumulate(sums.begin(), sums.end() - 2, 0.0)) / gradient_factor_;
+  require(std::isfinite(completed.loss) && std::isfinite(completed.grad_norm),
           "step {}: the loss is {} and the gradient norm {}; lower the learning rate, or train without "
           "training.async_data_parallel, which says where it was found first",
-          landed.step, landed.loss, landed.grad_norm);
-  optimizer.update_served(slot.of.lr, clip_factor(landed.grad_norm, slot.of.max_norm) / gradient_factor_);
+          completed.step, completed.loss, completed.grad_norm);
+  optimizer.update_asynchronously(slot.of.lr, clip_factor(completed.grad_norm, slot.of.max_norm) / gradient_factor_);
   events.clear();
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Interval own = states_of(i).scope;
@@ -100,26 +100,26 @@ void RotatingServers::serve(Slot& slot) {
   for (const Event& event : events) event.wait();
 }
 
-void RotatingServers::land(std::vector<Landed>& landed) {
-  Slot& slot = slot_of(landed_ + 1);
+void RotatingServers::complete(std::vector<Completed>& completed) {
+  Slot& slot = slot_of(completed_ + 1);
   waited_ += seconds_of([&] { slot.done.wait(); });
   for (size_t i = 0; i < segments_.size(); ++i) model_.take_parameters(segments_[i], slot.parameters[i]);
   slot.done = {};
-  ++landed_;
-  landed.push_back(slot.landed);
+  ++completed_;
+  completed.push_back(slot.completed);
 }
 
-std::optional<RotatingServers::Landed> RotatingServers::pull() {
-  std::vector<Landed> landed;
-  while (pushed_ - landed_ > staleness_) land(landed);
-  if (landed.empty()) return std::nullopt;
-  return landed.back();
+std::optional<RotatingServers::Completed> RotatingServers::pull() {
+  std::vector<Completed> completed;
+  while (pushed_ - completed_ > staleness_) complete(completed);
+  if (completed.empty()) return std::nullopt;
+  return completed.back();
 }
 
-std::vector<RotatingServers::Landed> RotatingServers::drain() {
-  std::vector<Landed> landed;
-  while (landed_ < pushed_) land(landed);
-  return landed;
+std::vector<RotatingServers::Completed> RotatingServers::drain() {
+  std::vector<Completed> completed;
+  while (completed_ < pushed_) complete(completed);
+  return completed;
 }
 
 }  // namespace nought

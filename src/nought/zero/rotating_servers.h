@@ -31,8 +31,8 @@ class RotatingServers {
   /// The model has been loaded; so many steps were made before.
   void begin(int64_t steps);
 
-  /// What was landed: an update that all ranks' parameters have from now on.
-  struct Landed {
+  /// What was completed: an update that all ranks' parameters have from now on.
+  struct Completed {
     int64_t step = 0;
     double loss = 0, grad_norm = 0;  // of all ranks
     bool stop = false;               // a rank wanted to stop when it pushed this
@@ -46,9 +46,9 @@ class RotatingServers {
   };
   void push(const Pushed& of);
   /// Waits until at most `staleness` updates are missing, and takes what came. Nothing if fewer steps were pushed.
-  std::optional<Landed> pull();
+  std::optional<Completed> pull();
   /// Waits until none is missing.
-  std::vector<Landed> drain();
+  std::vector<Completed> drain();
 
   /// Steps that were pushed.
   int64_t steps() const { return pushed_; }
@@ -64,13 +64,13 @@ class RotatingServers {
   struct Slot {
     std::vector<Tensor> gradients, parameters;
     Pushed of = {};
-    Landed landed = {};
+    Completed completed = {};
     Event done = {};
   };
   Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>((step - 1) % static_cast<int64_t>(slots_.size()))]; }
   /// The thread of the servers.
   void serve(Slot& slot);
-  void land(std::vector<Landed>& landed);
+  void complete(std::vector<Completed>& completed);
 
   ShardedModel& model_;
   std::unique_ptr<Communicator> group_, guard_;
@@ -79,7 +79,7 @@ class RotatingServers {
   std::vector<SegmentIndex> segments_;
   Tensor sums_ = {}, room_ = {};
   std::vector<Slot> slots_;
-  int64_t pushed_ = 0, landed_ = 0, last_ = 0;
+  int64_t pushed_ = 0, completed_ = 0, last_ = 0;
   std::vector<int64_t> histogram_;
   double waited_ = 0;
 };

@@ -112,7 +112,7 @@ void ShardReduction::cross() {
   exchange(*across, records);
 }
 
-void ShardReduction::land() {
+void ShardReduction::complete() {
   cross();
   waits_->wait(event_, *context_.stream);
   context_.run(DecodeWire{.records = received_, .y = sum_, .bits = options_.gradient_bits, .terms = waits_->size()});

@@ -60,14 +60,14 @@ struct WireErrors {
 /// which add again. Ranks whose hosts are not known, or not alike, take one hop between all.
 class ShardReduction {
  public:
-  /// `errors` may be null; it is kept until land(). sum: [whole.numel() / ranks], written by land(). `whole` may be
-  /// written again by what the compute stream is given next.
+  /// `errors` may be null; it is kept until complete(). sum: [whole.numel() / ranks], written by complete(). `whole`
+  /// may be written again by what the compute stream is given next.
   ShardReduction(const Context& context, const WireRanks& ranks, const WireOptions& options, const Tensor& whole,
                  Tensor sum, WireErrors* errors);
   /// Waits for the first of two hops, and begins the second one; nothing later.
   void cross();
   /// sum = this rank's part of the sum of all ranks' tensors. Crosses before, unless it has.
-  void land();
+  void complete();
 
  private:
   EncodeWire encoding(const Tensor& x, const Tensor& records, const Tensor& error) const;

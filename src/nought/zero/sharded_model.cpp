@@ -201,7 +201,7 @@ void ShardedModel::update(double lr, double gradient_scale) {
   require_training("update()");
   residency_.settle();
   residency_.drop_prefetched();
-  bool changed = optimizer_->land();
+  bool changed = optimizer_->complete();
   if (optimizer_->delays()) {
     optimizer_->delay(lr, gradient_scale);
   } else {
@@ -228,7 +228,7 @@ void ShardedModel::finish_pending_update() {
   require_training("finish_pending_update()");
   residency_.settle();
   residency_.drop_prefetched();
-  if (optimizer_->land()) residency_.exchange_updates();
+  if (optimizer_->complete()) residency_.exchange_updates();
   if (!options_.overlap) residency_.settle();
 }
 

@@ -69,7 +69,7 @@ class ShardedOptimizer {
   void start() { lane_.start(updates_); }
   /// Waits for the pending update, which begins now if start() was not called, and takes its parameters over (the
   /// caller exchanges them). False without one.
-  bool land() { return lane_.land(updates_); }
+  bool complete() { return lane_.complete(updates_); }
   /// The update that is put off. Between steps, its gradients are in owned() and values().
   const std::optional<PendingUpdate>& pending() const { return lane_.pending(); }
   /// After load(): the update that was pending, which is one of its `updates`, with the gradients of `source`.
@@ -83,7 +83,9 @@ class ShardedOptimizer {
   const StateTable& states() const { return table_; }
   UpdateLane& lane() { return lane_; }
   /// The next update of a server (UpdateLane::begin_serving).
-  void update_served(double lr, double gradient_scale) { lane_.update_served(lr, gradient_scale, ++updates_); }
+  void update_asynchronously(double lr, double gradient_scale) {
+    lane_.update_asynchronously(lr, gradient_scale, ++updates_);
+  }
 
   /// Masters and parameters become keeps * themselves + (1 - keeps) * `scoped`, f32 over scope(at) (the caller
   /// exchanges them). The states stay.

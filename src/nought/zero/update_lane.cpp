@@ -187,7 +187,7 @@ void UpdateLane::start(int64_t number) {
   });
 }
 
-bool UpdateLane::land(int64_t number) {
+bool UpdateLane::complete(int64_t number) {
   if (!pending_) return false;
   start(number);
   wait_beside();
@@ -226,13 +226,13 @@ void UpdateLane::begin_serving() {
   make_room_for_delay();
   for (const SegmentStates& state : table_.segments())
     context_.copy(residency_.read(state.at, state.scope), state.next);
-  served_ =
+  asynchronous_ =
       std::make_unique<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
 }
 
 void UpdateLane::end_serving() {
-  if (!served_) return;
-  served_.reset();
+  if (!asynchronous_) return;
+  asynchronous_.reset();
   table_.end_beside();
   drop_room_for_delay();
 }
@@ -245,10 +245,10 @@ void UpdateLane::sum_held_squares(const Tensor& sums, const Tensor& room) const 
   });
 }
 
-void UpdateLane::update_served(double lr, double gradient_scale, int64_t number) {
+void UpdateLane::update_asynchronously(double lr, double gradient_scale, int64_t number) {
   table_.set_number(number);
   table_.run(
-      *served_, [](const TileView&) {},
+      *asynchronous_, [](const TileView&) {},
       [&](const TileView& tile) {
         for (const TrainedPiece& piece : tile.of->pieces) update_(tile, piece, lr, gradient_scale);
       });

@@ -47,7 +47,7 @@ class UpdateLane {
 
   void delay(double lr, double gradient_scale);
   void start(int64_t number);
-  bool land(int64_t number);
+  bool complete(int64_t number);
   const std::optional<PendingUpdate>& pending() const { return pending_; }
   void forget_pending() { pending_.reset(); }
   void load_pending(const StateSource& source, const PendingUpdate& pending);
@@ -63,7 +63,7 @@ class UpdateLane {
   const Context& context() const { return worker_context_; }
   /// As ShardedOptimizer::sums_of_squares(), of what is held, into f64 [units]; `room`: f64 [1].
   void sum_held_squares(const Tensor& sums, const Tensor& room) const;
-  void update_served(double lr, double gradient_scale, int64_t number);
+  void update_asynchronously(double lr, double gradient_scale, int64_t number);
 
   /// Seconds in which the rank's own thread waited.
   double waited() const { return waited_; }
@@ -101,7 +101,7 @@ class UpdateLane {
   Event arrived_;  // the gradients that were set aside are there
   Event done_;     // what the worker was given last
   Context worker_context_;
-  std::unique_ptr<StateTable::Walk> served_;  // null unless it serves
+  std::unique_ptr<StateTable::Walk> asynchronous_;  // null unless it serves
   std::unique_ptr<Stream> worker_;  // null until there is work for it; the last member: its thread uses the others
 };
 
