@@ -38,12 +38,12 @@ TEST(ResolveOffloadParam, to_the_host_makes_no_copy_on_a_cpu_and_says_so) {
 }
 
 TEST(ResolveOffloadParam, files_have_deepspeeds_defaults_and_every_key_counts) {
-  const ParameterOffload home = plan_of_zero(nvme("")).layout.sharding.offload_param;
-  EXPECT_EQ(home.tier.pool, Pool::file);
-  EXPECT_EQ(home.tier.folder, "/fast");
-  EXPECT_EQ(home.buffers, 5);
-  EXPECT_EQ(home.buffer_size, 100'000'000);
-  EXPECT_EQ(home.in_memory, 1'000'000'000);
+  const ParameterOffload tier = plan_of_zero(nvme("")).layout.sharding.offload_param;
+  EXPECT_EQ(tier.tier.pool, Pool::file);
+  EXPECT_EQ(tier.tier.folder, "/fast");
+  EXPECT_EQ(tier.buffers, 5);
+  EXPECT_EQ(tier.buffer_size, 100'000'000);
+  EXPECT_EQ(tier.in_memory, 1'000'000'000);
   const RunPlan plan =
       plan_of_zero(nvme(R"(, "buffer_count": 2, "buffer_size": 3e6, "max_in_cpu": 0, "pin_memory": false)"));
   EXPECT_EQ(plan.layout.sharding.offload_param.buffers, 2);

@@ -207,12 +207,12 @@ RunPlan plan_on(const std::string& text, bool on_gpu) {
 }
 
 /// A GPU can not touch the memory of the host: what moves there moves, and every choice is explained.
-TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
+TEST(ResolveOffload, with_a_gpu_the_host_is_an_offload_tier) {
   const std::string text = R"({"training": {"output_dir": "out", "max_grad_norm": 0}, "deepspeed": {"zero_optimization":
     {"stage": 3, "sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pin_memory": true},
      "offload_param": {"device": "cpu"}}}})";
   EXPECT_EQ(plan_on(text, /*on_gpu=*/false).warnings.size(), 4u)
-      << "without effect: two homes, the ratio, the size of tiles";
+      << "without effect: two tiers, the ratio, the size of tiles";
   const RunPlan plan = plan_on(text, /*on_gpu=*/true);
   EXPECT_TRUE(plan.layout.on_gpu());
   EXPECT_TRUE(plan.warnings.empty()) << plan.warnings.front();

@@ -69,7 +69,7 @@ TEST(ContextAgreement, holds_beside_shared_matrices_and_slices_of_the_tokens) {
   }
 }
 
-/// Documents that end in a chunk leave hops out: then sums come home while others still travel.
+/// Documents that end in a chunk leave hops out: then sums come back while others still travel.
 TEST(ContextAgreement, holds_for_documents_whose_keys_go_a_part_of_the_way) {
   const Layout layout{.ranks = 4,
                       .zero_stage = 2,

@@ -68,7 +68,7 @@ TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
                                    [](const StepPart& part) { return part.name == "saved inputs from files"; });
     ASSERT_NE(read, time.parts.end());
     EXPECT_EQ(read->amount, static_cast<double>(predicted[0].of_inputs.read));
-    EXPECT_EQ(time.crossing.back().home, "files");
+    EXPECT_EQ(time.crossing.back().source, "files");
   }
 }
 

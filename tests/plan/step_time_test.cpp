@@ -202,14 +202,14 @@ TEST(StepTime, the_table_has_a_row_for_each_part_and_its_json_the_numbers) {
   EXPECT_DOUBLE_EQ(json["parts"][3]["hidden_seconds"], 4);
 }
 
-TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_home) {
+TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_source) {
   Prediction prediction = prediction_with({.tier = {Pool::file}});
   Layout& layout = prediction.layout;
   layout.micro_batch = 2, layout.seq_length = 8, layout.accumulation = 4, layout.recompute.mode = Recompute::full;
   const std::vector<CrossingPart> parts = step_time(small_model(), prediction, kRates).crossing;
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_DOUBLE_EQ(parts[0].efficiency, 160.0 / 260);  // 16 tokens at 10 B/s
-  EXPECT_EQ(parts[1].home, "files");
+  EXPECT_EQ(parts[1].source, "files");
   EXPECT_DOUBLE_EQ(parts[1].bandwidth, 2 / (1 / 5.0 + 1 / 4.0));
   EXPECT_DOUBLE_EQ(parts[1].intensity, 16);  // 64 tokens of a step
   EXPECT_DOUBLE_EQ(parts[2].intensity, 24 * 64);

@@ -1,5 +1,5 @@
-// Updates of a few small Units on ranks whose states and parameters have any home. They start with values of their own
-// for each state, so that what is read is what was loaded; gradients depend on the step alone.
+// Updates of a few small Units on ranks whose states and parameters have any offload tier. They start with values of
+// their own for each state, so that what is read is what was loaded; gradients depend on the step alone.
 #pragma once
 
 #include <cmath>
@@ -221,14 +221,14 @@ class Offload : public testing::Test {
   ParameterOffload parameters_in_file() const {
     return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}}};
   }
-  /// All homes of parameters beside all homes of states.
+  /// All tiers of parameters with all tiers of states.
   std::vector<Way> ways_of_parameters(int ranks, DType dtype) const {
     const ParameterOffload host{.tier = {Pool::host}};
     std::vector<Way> ways;
     for (const bool guarded : {false, true})
-      for (const ParameterOffload& home : {host, parameters_in_file()})
+      for (const ParameterOffload& offload : {host, parameters_in_file()})
         for (const OffloadOptions& states : {OffloadOptions{}, to_host(100), to_file(333)})
-          ways.push_back({ranks, 3, dtype, guarded, states, home});
+          ways.push_back({ranks, 3, dtype, guarded, states, offload});
     return ways;
   }
 

@@ -116,7 +116,7 @@ TEST(CodedDecoder, on_the_cpu_it_is_as_close_to_the_reference_as_a_dense_one) {
     }
 }
 
-TEST(CodedDecoder, stages_recomputation_and_homes_of_parameters_change_no_bit) {
+TEST(CodedDecoder, stages_recomputation_and_tiers_of_parameters_change_no_bit) {
   const test::TempFolder folder;
   for (const ModelConfig& config : configs())
     for (const int ranks : {1, 2}) {

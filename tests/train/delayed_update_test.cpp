@@ -103,12 +103,12 @@ TEST(DelayedUpdate, a_skipped_step_leaves_nothing_pending_and_applies_what_was) 
   }
 }
 
-/// A run that learns, on these layouts and with these homes, whose updates are put off after the first two.
+/// A run that learns, on these layouts and with these offload tiers, whose updates are put off after the first two.
 class DelayedRuns : public testing::Test {
  protected:
-  static TrainingCase on(const MeshLayout& layout, const OffloadOptions& home = {}, int64_t steps = 5) {
+  static TrainingCase on(const MeshLayout& layout, const OffloadOptions& offload = {}, int64_t steps = 5) {
     TrainingCase each = TrainingCase{.mesh = layout, .steps = {0, steps}}.in(DType::bf16);
-    each.settings.offload_optimizer = home;
+    each.settings.offload_optimizer = offload;
     each.settings.offload_optimizer.delay_after = 2;
     return each;
   }
@@ -122,7 +122,7 @@ class DelayedRuns : public testing::Test {
 };
 
 /// With several micro-batches, stages without and with gradient sharding add in other orders.
-TEST_F(DelayedRuns, have_the_same_bits_at_every_stage_and_with_every_home) {
+TEST_F(DelayedRuns, have_the_same_bits_at_every_stage_and_with_every_tier) {
   for (const int of : {1, 2, 4})
     for (const int first : {0, 2}) {
       if (of == 1 && first > 0) continue;
@@ -146,7 +146,7 @@ TEST_F(DelayedRuns, have_the_same_bits_with_pipeline_stages_and_shared_matrices)
   }
 }
 
-TEST_F(DelayedRuns, resume_as_if_they_had_never_stopped_with_another_stage_and_home) {
+TEST_F(DelayedRuns, resume_as_if_they_had_never_stopped_with_another_stage_and_tier) {
   const TrainingResult whole = on(sharded(2, 2), {}, 6).run();
   for (const int64_t stop : {2, 4}) {  // nothing is pending, and something is
     const test::TempFolder saved;

@@ -66,7 +66,7 @@ test::WholeTensors start_of(TrainingCase each) {
   return each.run().weights;
 }
 
-TEST(Frozen, stages_homes_and_replicas_of_one_rank_agree_bit_for_bit) {
+TEST(Frozen, stages_tiers_and_replicas_of_one_rank_agree_bit_for_bit) {
   const test::TempFolder folder;
   for (const TrainingCase& of : frozen_cases())
     for (const DType dtype : {DType::f32, DType::bf16}) {

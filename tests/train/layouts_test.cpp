@@ -174,9 +174,9 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
                                      .buffer_size = turn % 3 == 2 ? 1'000'000 : 20'000,
                                      .in_memory = turn % 2 == 0 ? 30'000 : 0};
       each.recompute = turn % 2 == 0 ? Recompute::full : Recompute::none;
-      for (const auto& [states, home, guarded] :
+      for (const auto& [states, offload, guarded] :
            {std::tuple(host, on_host, true), {OffloadOptions{}, in_file, false}, {file, in_file, turn % 2 == 0}}) {
-        each.settings.offload_optimizer = states, each.settings.offload_param = home, each.guarded = guarded;
+        each.settings.offload_optimizer = states, each.settings.offload_param = offload, each.guarded = guarded;
         expect_same_bits(each.run(), whole);
       }
     }

@@ -88,22 +88,22 @@ TEST_F(OffloadRuns, of_other_optimizers_give_the_same_bits_on_meshes) {
     }
 }
 
-/// Saves with one home and resumes with another, on another number of ranks and at another stage too.
-TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
+/// Saves with one offload tier and resumes with another, on another number of ranks and at another stage too.
+TEST_F(OffloadRuns, resume_with_another_tier_stage_and_tile) {
   const TrainingResult whole = on(sharded(2, 2), 4).run();
-  const auto at_home = [&](int home, int stage) {
-    const TrainingCase each = on(sharded(2, home == 2 ? 3 : stage), 4);
-    return home == 0 ? each : home == 1 ? states_in_files(each) : with_gradients(each);
+  const auto on_tier = [&](int tier, int stage) {
+    const TrainingCase each = on(sharded(2, tier == 2 ? 3 : stage), 4);
+    return tier == 0 ? each : tier == 1 ? states_in_files(each) : with_gradients(each);
   };
   for (int from = 0; from < 3; ++from)
     for (int to = 0; to < 3; ++to) {
       if (from == to) continue;
       SCOPED_TRACE(fmt::format("from {} to {}", from, to));
-      expect_same_bits(test::resumed_at(2, at_home(from, 2), at_home(to, from == 0 ? 3 : 2)), whole, 2);
+      expect_same_bits(test::resumed_at(2, on_tier(from, 2), on_tier(to, from == 0 ? 3 : 2)), whole, 2);
       // On one rank: as a run without files resumes there.
       if (to != (from + 1) % 3) continue;
-      expect_same_bits(test::resumed_at(2, at_home(from, 2), states_in_files(on({}, 4))),
-                       test::resumed_at(2, at_home(from, 2), on({}, 4)));
+      expect_same_bits(test::resumed_at(2, on_tier(from, 2), states_in_files(on({}, 4))),
+                       test::resumed_at(2, on_tier(from, 2), on({}, 4)));
     }
 }
 

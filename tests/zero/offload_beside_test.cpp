@@ -27,11 +27,11 @@ TEST_F(Offload, what_is_put_off_by_one_step_is_the_same_update_when_it_is_comple
         const auto expected = train({.ranks = ranks, .stage = stage, .dtype = dtype}, options);
         const int64_t after = turn / 5 % 2;
         for (const bool guarded : {false, true})
-          for (const OffloadOptions& home :
+          for (const OffloadOptions& offload :
                {guarded ? to_host(77) : OffloadOptions{}, turn % 3 == 0   ? to_file(100)
                                                           : turn % 3 == 1 ? to_file(5000, 4)
                                                                           : OffloadOptions{}}) {
-            const Way way{ranks, stage, dtype, guarded, delayed(home, after)};
+            const Way way{ranks, stage, dtype, guarded, delayed(offload, after)};
             SCOPED_TRACE(fmt::format("{}, {}, after {}", name, way.str(), after));
             EXPECT_EQ(train(way, options), expected);
           }
@@ -44,22 +44,22 @@ TEST_F(Offload, parameters_without_masters_are_put_off_with_the_same_random_roun
   OptimizerOptions options{.state_dtype = DType::bf16, .master_weights = false, .seed = 3};
   const auto expected = train({.ranks = 2, .stage = 1, .dtype = DType::bf16}, options);
   for (const bool guarded : {false, true})
-    for (OffloadOptions home : {OffloadOptions{}, to_host(77), to_file(77)}) {
-      home.delay_after = 1;
-      const Way way{2, 1, DType::bf16, guarded, home};
+    for (OffloadOptions offload : {OffloadOptions{}, to_host(77), to_file(77)}) {
+      offload.delay_after = 1;
+      const Way way{2, 1, DType::bf16, guarded, offload};
       SCOPED_TRACE(way.str());
       EXPECT_EQ(train(way, options), expected);
     }
 }
 
 TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_it_is_complete) {
-  for (OffloadOptions home : {OffloadOptions{}, to_host(100), to_file(100)}) {
+  for (OffloadOptions offload : {OffloadOptions{}, to_host(100), to_file(100)}) {
     std::vector<std::map<std::string, std::vector<float>>> ordinary;
     with_training({.dtype = DType::bf16}, {}, [&](Training& run) {
       for (int step = 0; step < 4; ++step) run.update(step), ordinary.push_back(run.all());
     });
-    home.delay_after = 2;
-    with_training({1, 0, DType::bf16, home.tier.pool == Pool::host, home}, {}, [&](Training& run) {
+    offload.delay_after = 2;
+    with_training({1, 0, DType::bf16, offload.tier.pool == Pool::host, offload}, {}, [&](Training& run) {
       const auto parameters = [&](const std::map<std::string, std::vector<float>>& all) {
         return std::vector{all.at("embedding"), all.at("block.0"), all.at("block.1")};
       };
@@ -138,9 +138,9 @@ TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
 }
 
 TEST_F(Offload, segments_are_updated_before_the_update_and_none_behind_a_gradient_that_is_not_finite) {
-  for (OffloadOptions home : {to_host(100), to_file(100)}) {
-    home.early = true;
-    with_training({1, 0, DType::bf16, home.tier.pool == Pool::host, home}, {}, [&](Training& run) {
+  for (OffloadOptions offload : {to_host(100), to_file(100)}) {
+    offload.early = true;
+    with_training({1, 0, DType::bf16, offload.tier.pool == Pool::host, offload}, {}, [&](Training& run) {
       const auto states = [&] {
         auto all = run.all();
         for (const auto& unit : run.units) all.erase(unit->name());

@@ -1,5 +1,5 @@
-// The home of parameters changes no bit of an update, wherever the optimizer's states are. What moves, and what each
-// pool holds, is what the formulas say.
+// The offload tier of parameters changes no bit of an update, wherever the optimizer's states are. What moves, and what
+// each pool holds, is what the formulas say.
 #include "support/message_of.h"
 #include "support/offload_runs.h"
 #include "support/size.h"
@@ -45,12 +45,12 @@ TEST_F(Offload, of_parameters_without_masters_changes_no_bit) {
 TEST_F(Offload, of_parameters_moves_each_once_in_an_update_and_once_in_a_lease) {
   const ParameterOffload host{.tier = {Pool::host}};
   for (const int ranks : {1, 2})
-    for (const auto& [states, home, guarded] : {std::tuple(to_host(100), host, true),
-                                                {OffloadOptions{}, host, true},
-                                                {to_host(100), parameters_in_file(), true},
-                                                {OffloadOptions{}, parameters_in_file(), true},
-                                                {OffloadOptions{}, parameters_in_file(), false}}) {
-      const Way way{ranks, 3, DType::bf16, guarded, states, home};
+    for (const auto& [states, offload, guarded] : {std::tuple(to_host(100), host, true),
+                                                   {OffloadOptions{}, host, true},
+                                                   {to_host(100), parameters_in_file(), true},
+                                                   {OffloadOptions{}, parameters_in_file(), true},
+                                                   {OffloadOptions{}, parameters_in_file(), false}}) {
+      const Way way{ranks, 3, DType::bf16, guarded, states, offload};
       SCOPED_TRACE(way.str());
       with_training(way, {}, [&](Training& run) {
         int64_t kept = 0;
@@ -75,28 +75,29 @@ TEST_F(Offload, of_parameters_moves_each_once_in_an_update_and_once_in_a_lease) 
 
 TEST_F(Offload, of_parameters_leaves_none_on_the_device_between_leases) {
   const ParameterOffload host{.tier = {Pool::host}};
-  for (const auto& [home, guarded] :
+  for (const auto& [offload, guarded] :
        {std::pair(host, true), {parameters_in_file(), true}, {parameters_in_file(), false}})
     for (const int ranks : {1, 2})
-      with_training({ranks, 3, DType::bf16, guarded, {}, home}, {}, [&, home = home, guarded = guarded](Training& run) {
-        run.update(0);
-        const MemoryLedger& ledger = run.context.memory->ledger();
-        const auto on_device = [&] {
-          run.context.stream->synchronize();  // what runs late keeps what it reads
-          return ledger.current(Category::parameters);
-        };
-        EXPECT_EQ(on_device(), 0);
-        int64_t bytes = 0;
-        for (const SegmentIndex at : segments_of(run.units, true))
-          bytes += round_up(2 * run.residency.kept(at).size(), home.tier.pool == Pool::file ? kSwapGrid : 64);
-        EXPECT_EQ(ledger.current(Category::parameters, home.tier.pool), bytes);
-        run.residency.lease(1);
-        // What a file is read into begins at a page.
-        const bool aligns = ranks == 1 && home.tier.pool == Pool::file && !guarded;
-        EXPECT_EQ(on_device(), 2 * run.residency.partition({1, 0}).padded() + (aligns ? 4096 : 0));
-        run.residency.release(1);
-        EXPECT_EQ(on_device(), 0);
-      });
+      with_training(
+          {ranks, 3, DType::bf16, guarded, {}, offload}, {}, [&, offload = offload, guarded = guarded](Training& run) {
+            run.update(0);
+            const MemoryLedger& ledger = run.context.memory->ledger();
+            const auto on_device = [&] {
+              run.context.stream->synchronize();  // what runs late keeps what it reads
+              return ledger.current(Category::parameters);
+            };
+            EXPECT_EQ(on_device(), 0);
+            int64_t bytes = 0;
+            for (const SegmentIndex at : segments_of(run.units, true))
+              bytes += round_up(2 * run.residency.kept(at).size(), offload.tier.pool == Pool::file ? kSwapGrid : 64);
+            EXPECT_EQ(ledger.current(Category::parameters, offload.tier.pool), bytes);
+            run.residency.lease(1);
+            // What a file is read into begins at a page.
+            const bool aligns = ranks == 1 && offload.tier.pool == Pool::file && !guarded;
+            EXPECT_EQ(on_device(), 2 * run.residency.partition({1, 0}).padded() + (aligns ? 4096 : 0));
+            run.residency.release(1);
+            EXPECT_EQ(on_device(), 0);
+          });
 }
 
 TEST_F(Offload, of_parameters_takes_stage_3_where_ranks_share) {
@@ -107,7 +108,7 @@ TEST_F(Offload, of_parameters_takes_stage_3_where_ranks_share) {
                 testing::HasSubstr("parameters are kept in the file pool at ZeRO stage 3 alone"));
 }
 
-/// Some tiles are updated on the device beside the host's, which both write the parameters' home.
+/// Some tiles are updated on the device beside the host's, which both write the offloaded parameters.
 NOUGHT_SIZE(medium);
 TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_off) {
   const ParameterOffload host{.tier = {Pool::host}};
@@ -116,12 +117,12 @@ TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_o
     for (const int ranks : {1, 2, 4}) {
       const auto expected = train({.ranks = ranks, .stage = 3, .dtype = dtype}, {});
       for (const bool guarded : {false, true})
-        for (const ParameterOffload& home : {host, parameters_in_file()}) {
-          if (++turn % 5 < 2) continue;  // every home, dtype and rank count, but not each by each
+        for (const ParameterOffload& offload : {host, parameters_in_file()}) {
+          if (++turn % 5 < 2) continue;  // every tier, dtype and rank count, but not each by each
           OffloadOptions shared = turn / 2 % 2 == 0 ? to_host(100) : to_file(100), late = shared, early = shared;
           shared.ratio = 0.5, late.delay_after = 1, early.early = true;
           for (const OffloadOptions& states : {shared, late, early}) {
-            const Way way{ranks, 3, dtype, guarded, states, home};
+            const Way way{ranks, 3, dtype, guarded, states, offload};
             SCOPED_TRACE(
                 fmt::format("{}, put off {}, early {}", way.str(), states.delay_after.has_value(), states.early));
             EXPECT_EQ(train(way, {}), expected);

@@ -1,5 +1,5 @@
-// The home of masters and optimizer states changes no bit of an update: the device, the host beside a device that it
-// has no access to, a file. What moves, and what each pool holds, is what the formulas say.
+// The offload tier of masters and optimizer states changes no bit of an update: the device, the host beside a device
+// that it has no access to, a file. What moves, and what each pool holds, is what the formulas say.
 #include "support/message_of.h"
 #include "support/offload_runs.h"
 #include "support/size.h"
@@ -183,7 +183,7 @@ TEST_F(Offload, states_in_a_file_take_memory_for_the_tiles_that_are_under_way_al
     });
 }
 
-/// On a device that is the host, a home there is a view.
+/// On a device that is the host, an offload tier there is a view.
 TEST_F(Offload, to_the_host_that_is_the_device_takes_no_byte_and_moves_none) {
   int64_t peaks[2]{};
   for (const bool offloads : {false, true})

@@ -247,10 +247,10 @@ TEST(Residency, what_is_frozen_is_gathered_as_all_else_and_never_exchanged) {
       });
 }
 
-/// Residency of Units of 1000 elements each, whose home is elsewhere and where each rank has written what it keeps.
+/// Residency of Units of 1000 elements each, that are offloaded and where each rank has written what it keeps.
 struct Elsewhere {
-  Elsewhere(Communicator& ranks, const Context& context, const ParameterOffload& home)
-      : ranks(ranks), context(context), residency(context, ranks, Policy::stage(3), DType::f32, 0, units, home) {
+  Elsewhere(Communicator& ranks, const Context& context, const ParameterOffload& offload)
+      : ranks(ranks), context(context), residency(context, ranks, Policy::stage(3), DType::f32, 0, units, offload) {
     for (size_t unit = 0; unit < units.size(); ++unit) {
       const SegmentIndex at{unit, 0};
       residency.begin_update(at, Pool::device, /*reads=*/false);
@@ -282,10 +282,10 @@ struct Elsewhere {
 
 TEST(Residency, a_lease_brings_what_lives_elsewhere) {
   const test::TempFolder folder;
-  for (const auto& [home, guarded] : {std::pair(Pool::host, true), {Pool::file, true}, {Pool::file, false}})
+  for (const auto& [pool, guarded] : {std::pair(Pool::host, true), {Pool::file, true}, {Pool::file, false}})
     for (const int size : {1, 2, 3})
-      run_ranks(test::contexts_of(size, guarded), [&, home = home](Communicator& ranks, const Context& context) {
-        Elsewhere rank(ranks, context, {.tier = {home, folder.path().string()}});
+      run_ranks(test::contexts_of(size, guarded), [&, pool = pool](Communicator& ranks, const Context& context) {
+        Elsewhere rank(ranks, context, {.tier = {pool, folder.path().string()}});
         Residency& residency = rank.residency;
         EXPECT_TRUE(residency.moves());
         residency.prefetch(2);
@@ -331,7 +331,7 @@ TEST(Residency, units_are_fetched_ahead_while_there_are_buffers) {
     });
   run_ranks(2, [](Communicator& ranks, const Context& context) {
     Rank rank(ranks, context, 3);
-    EXPECT_FALSE(rank.residency.fetch_ahead(0)) << "at home on the device";
+    EXPECT_FALSE(rank.residency.fetch_ahead(0)) << "it stays on the device";
   });
 }
 

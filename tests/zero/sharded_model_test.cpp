@@ -62,13 +62,13 @@ TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
   const test::TempFolder folder;
   for (const bool training : {true, false})
     for_each_stage(2, [&](int stage, Communicator& group, const Context& context) {
-      for (const Pool home : {Pool::device, Pool::file}) {
-        if (home == Pool::file && stage < 3) continue;
+      for (const Pool pool : {Pool::device, Pool::file}) {
+        if (pool == Pool::file && stage < 3) continue;
         ThreeUnits units;
         ShardedModel model(context, group, units,
                            {.policy = Policy::stage(stage),
                             .training = training,
-                            .offload_param = {.tier = {home, folder.path().string()}}});
+                            .offload_param = {.tier = {pool, folder.path().string()}}});
         const CountingSource source;
         model.load(source);
         if (!training) {  // parameters alone, no states
@@ -85,13 +85,13 @@ TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
     });
 }
 
-TEST(ShardedModel, refuses_another_home_of_parameters_below_stage_3_on_one_rank_too) {
+TEST(ShardedModel, refuses_offloaded_parameters_below_stage_3_on_one_rank_too) {
   const auto self = make_self_communicator();
-  for (const Pool home : {Pool::host, Pool::file}) {
+  for (const Pool pool : {Pool::host, Pool::file}) {
     ThreeUnits units;
     EXPECT_THAT(test::message_of<ConfigError>([&] {
                   const ShardedModel model(Context::reference(), *self, units,
-                                           {.policy = Policy::stage(2), .offload_param = {.tier = {home}}});
+                                           {.policy = Policy::stage(2), .offload_param = {.tier = {pool}}});
                 }),
                 testing::HasSubstr("at ZeRO stage 3 alone"));
   }

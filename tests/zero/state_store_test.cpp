@@ -1,4 +1,4 @@
-// Tiles come back as they were left, whatever their home; the next is read while one is worked on.
+// Tiles come back as they were left, whatever their offload tier; the next is read while one is worked on.
 #include "nought/zero/state_store.h"
 
 #include "support/guarded_context.h"

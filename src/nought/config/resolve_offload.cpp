@@ -159,12 +159,12 @@ void resolve_delayed_update(Resolver& r) {
   r.plan.layout.sharding.offload_optimizer.delay_after = r.note("delayed_update_warmup_steps", warmup);
 }
 
-void resolve_gradient_home(Resolver& r) {
+void resolve_gradient_tier(Resolver& r) {
   OffloadOptions& options = r.plan.layout.sharding.offload_optimizer;
   const Auto<std::string>& key = r.config.training.offload_gradients;
-  const auto home = r.section_value("training.offload_gradients", key.given() ? key.value : "auto", key.given());
-  require<ConfigError>(home.value == "auto" || home.value == "device" || home.value == "file",
-                       "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", home.place, home.value);
+  const auto tier = r.section_value("training.offload_gradients", key.given() ? key.value : "auto", key.given());
+  require<ConfigError>(tier.value == "auto" || tier.value == "device" || tier.value == "file",
+                       "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", tier.place, tier.value);
   const std::string why_not =
       options.tier.pool != Pool::file ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
       : options.ratio < 1   ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
@@ -173,13 +173,13 @@ void resolve_gradient_home(Resolver& r) {
       : r.plan.layout.zero_stage < 2 && r.plan.layout.token_ranks() > 1
           ? fmt::format("every rank adds up whole gradients at stage {}: take stage 2 or 3", r.plan.layout.zero_stage)
           : "";
-  require<ConfigError>(home.value != "file" || why_not.empty(), "{} = \"file\": {}", home.place, why_not);
-  r.plan.layout.gradients_stay = home.value == "device";
+  require<ConfigError>(tier.value != "file" || why_not.empty(), "{} = \"file\": {}", tier.place, why_not);
+  r.plan.layout.gradients_stay = tier.value == "device";
   if (options.tier.pool != Pool::file) return;
   const ParameterOffload& parameters = r.plan.layout.sharding.offload_param;
   const bool all = parameters.tier.pool == Pool::file && parameters.in_memory == 0;
-  options.gradients_in_file = home.value == "file" || (home.value == "auto" && all && why_not.empty());
-  const std::string why = home.given && home.value != "auto" ? home.reason
+  options.gradients_in_file = tier.value == "file" || (tier.value == "auto" && all && why_not.empty());
+  const std::string why = tier.given && tier.value != "auto" ? tier.reason
                           : !why_not.empty()                 ? why_not
                           : all                              ? "parameters and optimizer states are in files, too"
                                 : "parameters stay in memory; training.offload_gradients = \"file\" saves it";

@@ -20,40 +20,40 @@ void resolve_tiles(Resolver& r) {
 }
 
 /// Where the inputs of blocks are kept.
-void resolve_input_home(Resolver& r) {
+void resolve_input_tier(Resolver& r) {
   const Setting<bool>& on_host = r.ds.activation_checkpointing.cpu_checkpointing;
-  auto home = r.training("offload_inputs", r.config.training.offload_inputs);
-  require<ConfigError>(home.value == "device" || home.value == "host" || home.value == "file",
-                       "{} = \"{}\": expected \"device\", \"host\" or \"file\"", home.place, home.value);
+  auto tier = r.training("offload_inputs", r.config.training.offload_inputs);
+  require<ConfigError>(tier.value == "device" || tier.value == "host" || tier.value == "file",
+                       "{} = \"{}\": expected \"device\", \"host\" or \"file\"", tier.place, tier.value);
   if (on_host.given) {
     const auto theirs = r.deepspeed("activation_checkpointing.cpu_checkpointing", on_host.value);
     // false does not speak of files.
     require<ConfigError>(
-        !home.given || home.value == (on_host.value ? "host" : "device") || (!on_host.value && home.value == "file"),
-        "{} = \"{}\" contradicts {} = {}: give one of them", home.place, home.value, theirs.place, theirs.value);
-    if (!home.given && on_host.value) home.value = "host", home.reason = theirs.reason;
+        !tier.given || tier.value == (on_host.value ? "host" : "device") || (!on_host.value && tier.value == "file"),
+        "{} = \"{}\" contradicts {} = {}: give one of them", tier.place, tier.value, theirs.place, theirs.value);
+    if (!tier.given && on_host.value) tier.value = "host", tier.reason = theirs.reason;
   }
   if (r.plan.layout.recompute.mode != Recompute::full) {
-    if (home.given && home.value != "device")
-      r.warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"", home.place,
+    if (tier.given && tier.value != "device")
+      r.warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"", tier.place,
                          name_of(r.plan.layout.recompute.mode)));
     return;
   }
-  r.plan.layout.recompute.tier.pool = home.value == "file"   ? Pool::file
-                                      : home.value == "host" ? Pool::host
+  r.plan.layout.recompute.tier.pool = tier.value == "file"   ? Pool::file
+                                      : tier.value == "host" ? Pool::host
                                                              : Pool::device;
   if (r.plan.layout.recompute.tier.pool == Pool::file) {
     const bool states = r.plan.layout.sharding.offload_optimizer.tier.pool == Pool::file;
     require<ConfigError>(states || r.plan.layout.sharding.offload_param.tier.pool == Pool::file,
                          "{} = \"file\": no folder is known, as nothing else is in files: set offload_optimizer.device "
                          "or offload_param.device of zero_optimization to \"nvme\", with an nvme_path",
-                         home.place);
+                         tier.place);
     r.plan.layout.recompute.tier.folder = states ? r.plan.layout.sharding.offload_optimizer.tier.folder
                                                  : r.plan.layout.sharding.offload_param.tier.folder;
-    home.reason += fmt::format(", beside {} in {}", states ? "optimizer states" : "parameters",
+    tier.reason += fmt::format(", beside {} in {}", states ? "optimizer states" : "parameters",
                                r.plan.layout.recompute.tier.folder);
   }
-  r.note("offload_inputs", home);
+  r.note("offload_inputs", tier);
 }
 
 void resolve_checkpoints(Resolver& r) {
@@ -73,7 +73,7 @@ void resolve_checkpoints(Resolver& r) {
   }
   if (used("cpu_checkpointing", section.cpu_checkpointing.value))
     r.note("cpu_checkpointing", r.deepspeed(path + "cpu_checkpointing", true));
-  resolve_input_home(r);
+  resolve_input_tier(r);
   if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value)) {
     const auto contiguous = r.deepspeed(path + "contiguous_memory_optimization", true);
     if (r.plan.layout.recompute.tier.pool == Pool::file)

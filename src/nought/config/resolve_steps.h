@@ -72,7 +72,7 @@ void warn_of_host_memory(Resolver& r, const Candidate<std::string>& device);
 void note_pin_memory(Resolver& r, const std::string& name, const std::string& path, const Setting<bool>& setting);
 void resolve_offload(Resolver& r);
 void resolve_delayed_update(Resolver& r);
-void resolve_gradient_home(Resolver& r);
+void resolve_gradient_tier(Resolver& r);
 void resolve_early_update(Resolver& r);
 
 // resolve_offload_param.cpp

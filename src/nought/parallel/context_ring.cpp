@@ -12,7 +12,7 @@ namespace nought {
 namespace {
 
 /// What travels, as the tags of messages.
-enum class Message : uint8_t { keys, gradients, home };
+enum class Message : uint8_t { keys, gradients, back };
 
 /// Who has whose keys on each step, and what goes where. On step i a rank has the keys of the rank i places before it.
 class Ring {
@@ -35,7 +35,7 @@ class Ring {
   bool here(int step) const { return step < size() && hops(source(step)) >= step; }
   int previous() const { return place(ranks_.rank - 1); }
   int next() const { return place(ranks_.rank + 1); }
-  /// The last rank that this rank's keys visit; it sends their gradients home.
+  /// The last rank that this rank's keys visit; it sends their gradients back.
   int last_visited() const { return place(ranks_.rank + hops(ranks_.rank)); }
 
   /// Room for the keys of any rank: of one size, so that memory is found again.
@@ -161,26 +161,26 @@ class TravellingGradients {
   void add(int step, const Tensor& part) const {
     if (step > 1) context_.run(AddTo{part, sum(step)});
   }
-  /// Begins to pass the sum of this step on, or home, and to receive the next step's, and the one of this rank's keys.
+  /// Begins to pass the sum of this step on, or back, and to receive the next step's, and the one of this rank's keys.
   void pass(int step) {
     if (step == 0) return;
     const int from = ring_.source(step);
-    const bool goes_on = ring_.here(step) && ring_.hops(from) > step, goes_home = ring_.hops(from) == step;
+    const bool goes_on = ring_.here(step) && ring_.hops(from) > step, goes_back = ring_.hops(from) == step;
     const Tensor none, coming = ring_.here(step + 1) ? sum(step + 1) : none;
     ring_.pass(Message::gradients, goes_on ? sum(step) : none, ring_.next(), coming, ring_.previous(), passed_);
     // After the last step nothing comes into the room of the next one.
-    const bool comes_home = ring_.hops(ring_.source(0)) == step, last = step + 1 == ring_.size();
-    if (comes_home) home_ = ring_.of_step(last ? room(step + 1) : ring_.room(context_, rooms_[0].dtype()), 0);
-    ring_.pass(Message::home, goes_home ? sum(step) : none, from, comes_home ? home_ : none, ring_.last_visited(),
-               went_home_);
+    const bool comes_back = ring_.hops(ring_.source(0)) == step, last = step + 1 == ring_.size();
+    if (comes_back) returned_ = ring_.of_step(last ? room(step + 1) : ring_.room(context_, rooms_[0].dtype()), 0);
+    ring_.pass(Message::back, goes_back ? sum(step) : none, from, comes_back ? returned_ : none, ring_.last_visited(),
+               sent_back_);
   }
   /// Waits until all that is done.
   void arrive() const {
     ring_.group().wait(passed_, *context_.stream);
-    ring_.group().wait(went_home_, *context_.stream);
+    ring_.group().wait(sent_back_, *context_.stream);
   }
   /// What the other ranks have added up of this rank's keys; undefined if none has seen them.
-  const Tensor& home() const { return home_; }
+  const Tensor& returned() const { return returned_; }
 
  private:
   const Tensor& room(int step) const { return rooms_[static_cast<size_t>(step % 2)]; }
@@ -189,8 +189,8 @@ class TravellingGradients {
   const Context& context_;
   const Ring& ring_;
   std::array<Tensor, 2> rooms_;
-  Tensor own_, home_;
-  Event passed_, went_home_;
+  Tensor own_, returned_;
+  Event passed_, sent_back_;
 };
 
 /// What the backward pass has of the forward pass and of what came after it.
@@ -245,7 +245,7 @@ Tensor ring_gradient(const Context& context, const Ring& ring, const RingPass& k
     travelling.arrive();
   }
   gradients.arrive();
-  if (gradients.home()) keys.add_to(context, gradients.home(), d);
+  if (gradients.returned()) keys.add_to(context, gradients.returned(), d);
   return d;
 }
 

@@ -5,7 +5,7 @@
 // (f64 for f64), in an order that depends on places alone; a hop that nobody needs is left out by all ranks alike.
 //
 // The gradients of a rank's keys are formed by the ranks that its keys visit. The first visited rank begins a sum,
-// which travels a step behind the keys and is sent home by the last one. There the rank's own part is the first
+// which travels a step behind the keys and is sent back by the last one. There the rank's own part is the first
 // summand.
 #pragma once
 

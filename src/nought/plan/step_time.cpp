@@ -37,10 +37,10 @@ double backward_share(Recompute mode) { return mode == Recompute::full ? 3.0 / 4
 /// Efficiencies of what is kept outside of the caches.
 std::vector<CrossingPart> crossing(const ModelConfig& config, const Layout& layout, const MachineRates& rates) {
   std::vector<CrossingPart> all;
-  const auto add = [&](std::string name, std::string home, double intensity, double bandwidth) {
+  const auto add = [&](std::string name, std::string source, double intensity, double bandwidth) {
     if (bandwidth > 0)
       all.push_back(
-          {std::move(name), std::move(home), intensity, bandwidth, efficiency(intensity, bandwidth, rates.flops)});
+          {std::move(name), std::move(source), intensity, bandwidth, efficiency(intensity, bandwidth, rates.flops)});
   };
   const auto tokens = static_cast<double>(layout.micro_batch * layout.seq_length / layout.context_ranks);
   const bool in_files = layout.sharding.offload_optimizer.tier.pool == Pool::file;
@@ -275,7 +275,7 @@ std::string to_text(const StepTime& time) {
     text +=
         row(part.name, fmt::format("{:.0f} FLOP/B", part.intensity),
             format_bytes(static_cast<int64_t>(part.bandwidth)) + "/s", fmt::format("{:.1f}%", 100 * part.efficiency)) +
-        fmt::format(" from {}\n", part.home);
+        fmt::format(" from {}\n", part.source);
   return text;
 }
 
@@ -291,7 +291,7 @@ OrderedJson to_json(const StepTime& time) {
                              {"hidden_seconds", part.hidden}});
   for (const CrossingPart& part : time.crossing)
     json["crossing"].push_back({{"name", part.name},
-                                {"home", part.home},
+                                {"home", part.source},
                                 {"flops_per_byte", part.intensity},
                                 {"bytes_per_second", part.bandwidth},
                                 {"efficiency", part.efficiency}});

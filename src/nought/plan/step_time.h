@@ -27,9 +27,9 @@ struct StepPart {
 
 /// One row of ZeRO-Infinity's model: what crosses between kernels and where it is kept.
 struct CrossingPart {
-  std::string name, home;  // "optimizer states", "files"
-  double intensity = 0;    // FLOPs for each byte
-  double bandwidth = 0;    // B/s
+  std::string name, source;  // "optimizer states", "files"
+  double intensity = 0;      // FLOPs for each byte
+  double bandwidth = 0;      // B/s
   double efficiency = 0;
 };
 

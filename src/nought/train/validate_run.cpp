@@ -107,8 +107,8 @@ void check_profile_file(const Folders& folders, const fs::path& file) {
 /// Folders of files without names. The last folder of such a path is made; where its parent is missing, a drive may not
 /// be mounted.
 void check_offload_folders(const Folders& folders, const RunPlan& plan) {
-  const auto check = [&](const char* section, Pool home, const fs::path& folder) {
-    if (home != Pool::file) return;
+  const auto check = [&](const char* section, Pool tier, const fs::path& folder) {
+    if (tier != Pool::file) return;
     const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
     require<IoError>(fs::is_directory(folder) || fs::is_directory(parent) ||
                          parent == fs::absolute(plan.output_dir).lexically_normal(),

@@ -1,4 +1,4 @@
-// ParameterStore: what a rank keeps of segments whose home is not the device: in the memory of the host, or in a file.
+// ParameterStore: what a rank keeps of segments that are offloaded: in the memory of the host, or in a file.
 // It is brought to the device for each lease, and what an update changes is written back behind the update.
 //
 // It knows stretches of elements, and neither Units nor ranks. Its calls come from one thread.
@@ -15,8 +15,8 @@ namespace nought {
 
 class ParameterStore : public OffloadPool {
  public:
-  /// owner: the name of this rank in messages about its file. The home is the host or a file; the host only where it is
-  /// not the device.
+  /// owner: the name of this rank in messages about its file. The offload tier is the host or a file; the host only
+  /// where it is not the device.
   ParameterStore(const Context& context, const ParameterOffload& options, const std::string& owner);
 
   /// Makes room for so many elements; nothing if they are to stay on the device, since they

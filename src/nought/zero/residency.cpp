@@ -13,25 +13,25 @@ namespace {
 constexpr size_t kExchanges = 1;
 
 /// On a device that is the host, what lives there is a view: it stays.
-ParameterOffload home_on(const Memory& memory, ParameterOffload home) {
-  if (home.tier.pool == Pool::host && memory.device().is_host()) home.tier.pool = Pool::device;
-  if (home.tier.pool == Pool::host)  // one Unit is fetched while the one before it is gathered
-    home.buffers = 2, home.buffer_size = std::numeric_limits<int64_t>::max();
-  return home;
+ParameterOffload offload_on(const Memory& memory, ParameterOffload offload) {
+  if (offload.tier.pool == Pool::host && memory.device().is_host()) offload.tier.pool = Pool::device;
+  if (offload.tier.pool == Pool::host)  // one Unit is fetched while the one before it is gathered
+    offload.buffers = 2, offload.buffer_size = std::numeric_limits<int64_t>::max();
+  return offload;
 }
 
 }  // namespace
 
 Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& home, int weight_bits)
+                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload, int weight_bits)
     : context_(context),
       mesh_(mesh),
       dtype_(dtype),
       weight_bits_(weight_bits),
-      home_(home_on(*context.memory, home)),
+      offload_(offload_on(*context.memory, offload)),
       trained_(segments_of(units, /*trainable=*/true)) {
-  if (home_.tier.pool != Pool::device)
-    store_ = std::make_unique<ParameterStore>(context_, home_, fmt::format("rank {}", mesh_.world().rank()));
+  if (offload_.tier.pool != Pool::device)
+    store_ = std::make_unique<ParameterStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()));
   for (const auto& unit : units) {
     State state;
     state.name = unit->name();
@@ -46,7 +46,7 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
       sharded_ |= held.policy.shard_parameters;
       require<ConfigError>(!store_ || held.policy.shard_parameters || held.ranks->size() == 1,
                            "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
-                           name_of(home_.tier.pool));
+                           name_of(offload_.tier.pool));
       const int64_t numel = kept_elements(held);
       if (store_ && numel > 0) {
         const Interval kept = kept_of(held);
@@ -54,10 +54,10 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
         for (const Interval& gap : gaps_in(*unit, state.segments.size(), held.partition.padded()))
           if (const Interval mine = intersect(gap, kept); !mine.empty())
             gaps.push_back({mine.begin - kept.begin, mine.end - kept.begin});
-        held.home = store_->add(numel, held.dtype, std::move(gaps));
+        held.slot = store_->add(numel, held.dtype, std::move(gaps));
       }
       make_secondary(segment, held);
-      if (!held.home) held.stored = context_.zeros({numel}, held.dtype, Category::parameters);
+      if (!held.slot) held.stored = context_.zeros({numel}, held.dtype, Category::parameters);
       state.segments.push_back(std::move(held));
     }
     states_.push_back(std::move(state));
@@ -76,38 +76,38 @@ void Residency::make_secondary(const Segment& segment, Buffers& held) const {
   require<ConfigError>(!store_,
                        "a secondary partition of {} ranks keeps parameters on the device, which are to be kept in the "
                        "{} pool: choose one of the two",
-                       keepers.size(), name_of(home_.tier.pool));
+                       keepers.size(), name_of(offload_.tier.pool));
   held.secondary = context_.zeros({held.partition.padded() / keepers.size()}, held.dtype, Category::parameters);
 }
 
 int64_t Residency::buffers_of(const State& state) const {
   int64_t elements = 0;
   for (const Buffers& held : state.segments)
-    if (held.home) elements += kept_elements(held);
-  return ceil_div(elements, home_.buffer_size);
+    if (held.slot) elements += kept_elements(held);
+  return ceil_div(elements, offload_.buffer_size);
 }
 
 bool Residency::fetch_ahead(size_t unit) {
   if (!store_) return false;
   const auto begun = [](const State& state) {
     return std::any_of(state.segments.begin(), state.segments.end(),
-                       [](const Buffers& held) { return held.home && (held.fetched || held.gathered); });
+                       [](const Buffers& held) { return held.slot && (held.fetched || held.gathered); });
   };
   if (begun(states_[unit])) return true;
   int64_t filled = buffers_of(states_[unit]);
   for (const State& state : states_)
     if (state.leases == 0 && begun(state)) filled += buffers_of(state);
-  if (filled > home_.buffers) return false;
+  if (filled > offload_.buffers) return false;
   fetch(unit);
   return true;
 }
 
 void Residency::fetch(size_t unit) {
   for (Buffers& held : states_[unit].segments) {
-    if (!held.home || held.fetched || held.gathered) continue;
+    if (!held.slot || held.fetched || held.gathered) continue;
     Tensor& into = held.policy.shard_parameters ? held.fetched : held.gathered;
     into = store_->device_room(kept_elements(held), held.dtype, Category::parameters);
-    held.fetch = store_->bring(*held.home, {0, into.numel()}, into);
+    held.fetch = store_->bring(*held.slot, {0, into.numel()}, into);
   }
 }
 
@@ -130,7 +130,7 @@ void Residency::gather(Buffers& held, bool exact) const {
   if (held.kept_whole && (codes || !held.codes)) {
     held.gather = ShardGather(context_, {&mesh_.secondary()}, held.secondary, held.gathered, 0);
   } else {
-    held.gather = ShardGather(context_, held.wire, held.home ? held.fetched : held.stored, held.gathered,
+    held.gather = ShardGather(context_, held.wire, held.slot ? held.fetched : held.stored, held.gathered,
                               codes ? weight_bits_ : 0, held.fetch);
   }
 }
@@ -179,29 +179,29 @@ Tensor Residency::read(SegmentIndex at, Interval elements) const {
   const Buffers& held = buffers(at);
   const int64_t first = kept(at).begin;
   const Interval in_kept{elements.begin - first, elements.end - first};
-  if (!held.home) {
+  if (!held.slot) {
     held.ranks->wait(held.arrival, *context_.stream);
     return held.stored.flat(in_kept.begin, in_kept.end);
   }
   const Tensor values = store_->device_room(elements.size(), held.dtype, Category::workspace);
-  store_->await(store_->bring(*held.home, in_kept, values));
+  store_->await(store_->bring(*held.slot, in_kept, values));
   return values;
 }
 
 void Residency::begin_update(SegmentIndex at, Pool where, bool reads) {
   buffers(at).kept_whole = false;
-  if (const Buffers& held = buffers(at); held.home) store_->begin_update(*held.home, where, reads);
+  if (const Buffers& held = buffers(at); held.slot) store_->begin_update(*held.slot, where, reads);
 }
 
 Tensor Residency::updating(SegmentIndex at) const {
   const Buffers& held = buffers(at);
-  if (held.home) return store_->updating(*held.home);
+  if (held.slot) return store_->updating(*held.slot);
   held.ranks->wait(held.arrival, *context_.stream);
   return held.stored;
 }
 
 void Residency::end_update(SegmentIndex at) {
-  if (const Buffers& held = buffers(at); held.home) store_->end_update(*held.home);
+  if (const Buffers& held = buffers(at); held.slot) store_->end_update(*held.slot);
 }
 
 Interval Residency::kept(SegmentIndex at) const { return kept_of(buffers(at)); }
@@ -251,10 +251,10 @@ void Residency::arrive(size_t unit) {
   // They complete in the order in which they began: what is before the Unit's bucket completes too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) complete_oldest();
   for (Buffers& held : states_[unit].segments) {
-    if (held.home) {
+    if (held.slot) {
       const TimedScope scope(held.fetch.ready() ? nullptr : held.ranks->timeline(), TraceEventKind::wait, "wait");
       store_->await(held.fetch);
-      store_->complete(*held.home);
+      store_->complete(*held.slot);
     }
     held.ranks->wait(held.arrival, *context_.stream);
     held.gather.finish(context_, held.gathered);

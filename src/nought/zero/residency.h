@@ -6,7 +6,7 @@
 // share a bucket are gathered through it, in one collective. Experts' segments are shared out over ranks of their own:
 // those that hold the same experts.
 //
-// What a rank stores may have another home than the device (ParameterStore), the whole of a Unit too where one rank has
+// What a rank stores may be offloaded (ParameterStore), the whole of a Unit too where one rank has
 // all of it. Then a lease brings it to the device first. Units that come later are fetched before they are gathered.
 //
 // Where the mesh knows the hosts, a lease gathers in two levels (arXiv 2205.00119, section 3.2): first the ranks that
@@ -33,11 +33,11 @@ namespace nought {
 class Residency {
  public:
   /// policy: that of segments which several ranks share out. dtype: that of parameters without one of their own.
-  /// bucket: elements that one collective of an exchange takes; 0: those of one segment. home: another one than the
+  /// bucket: elements that one collective of an exchange takes; 0: those of one segment. offload: another tier than the
   /// device takes parameter sharding wherever several ranks share a segment; ConfigError without. weight_bits: those of
   /// WireOptions.
   Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-            const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& home = {}, int weight_bits = 0);
+            const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload = {}, int weight_bits = 0);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);
@@ -46,8 +46,8 @@ class Residency {
   void release(size_t unit);
   /// Starts the gather of a Unit that will be leased soon; nothing if it is whole or on its way.
   void prefetch(size_t unit);
-  /// Starts bringing what this rank stores of a Unit from another home, for a later prefetch(). False if that would
-  /// take more buffers than there are, or if nothing has another home.
+  /// Starts bringing what this rank stores of a Unit from its offload tier, for a later prefetch(). False if that would
+  /// take more buffers than there are, or if nothing is offloaded.
   bool fetch_ahead(size_t unit);
 
   /// The whole flat buffer (padded); Error if the Unit is not leased.
@@ -60,14 +60,14 @@ class Residency {
   Tensor owned(SegmentIndex at) const { return read(at, partition(at).owned(ranks(at).rank())); }
 
   /// Begins to write what is kept of a segment, in a tensor where the update is made: Pool::device, or Pool::host where
-  /// the host has no access to the device, which takes another home. reads: it has the present values. Calls nest.
+  /// the host has no access to the device, which takes offloading. reads: it has the present values. Calls nest.
   void begin_update(SegmentIndex at, Pool where, bool reads);
-  /// The tensor over kept(); undefined outside of an update unless the home is the device.
+  /// The tensor over kept(); undefined outside of an update if it is offloaded.
   Tensor updating(SegmentIndex at) const;
-  /// Everything is written: it goes back to its home, and the next lease waits for it.
+  /// Everything is written: it goes back to its offload tier, and the next lease waits for it.
   void end_update(SegmentIndex at);
-  /// True if what is kept of the segment has another home than the device.
-  bool elsewhere(SegmentIndex at) const { return buffers(at).home.has_value(); }
+  /// True if what is kept of the segment is offloaded.
+  bool elsewhere(SegmentIndex at) const { return buffers(at).slot.has_value(); }
 
   /// After the owners updated their intervals of whole buffers: all-gathers them. Each Unit waits at its next lease.
   void exchange_updates();
@@ -84,9 +84,9 @@ class Residency {
   DType dtype(SegmentIndex at) const { return buffers(at).dtype; }
   /// True if the parameters of a segment are.
   bool sharded() const { return sharded_; }
-  /// True if leases bring parameters: from other ranks, or from another home.
+  /// True if leases bring parameters: from other ranks, or from an offload tier.
   bool moves() const { return sharded_ || store_; }
-  /// What left the home and came back so far.
+  /// What left the offload tier and came back so far.
   StateTraffic traffic() const { return store_ ? store_->traffic() : StateTraffic{}; }
   StateTimes times() const { return store_ ? store_->times() : StateTimes{}; }
   /// A line for the user on where parameters are, if that is a file; else "".
@@ -99,7 +99,7 @@ class Residency {
     Policy policy;
     Partition partition;
     DType dtype = DType::f32;
-    std::optional<size_t> home;  // its number in the store
+    std::optional<size_t> slot;  // its number in the store
     Tensor stored;               // without: the shard, or the whole
     Tensor fetched;              // with: the shard on the device, until it is gathered
     Event fetch;
@@ -123,13 +123,13 @@ class Residency {
     Tensor packed;
   };
   /// Whether a lease brings the segment.
-  static bool comes(const Buffers& held) { return held.policy.shard_parameters || held.home; }
+  static bool comes(const Buffers& held) { return held.policy.shard_parameters || held.slot; }
   static Interval kept_of(const Buffers& held) {
     return held.policy.shard_parameters ? held.partition.owned(held.ranks->rank())
                                         : Interval{0, held.partition.padded()};
   }
   static int64_t kept_elements(const Buffers& held) { return kept_of(held).size(); }
-  /// How many buffers of the home's options a Unit fills while it is on its way.
+  /// How many buffers of the options a Unit fills while it is on its way.
   int64_t buffers_of(const State& state) const;
   void fetch(size_t unit);
   const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
@@ -147,8 +147,8 @@ class Residency {
   Mesh mesh_;
   DType dtype_;
   int weight_bits_;
-  ParameterOffload home_;
-  std::unique_ptr<ParameterStore> store_;  // of all that has another home
+  ParameterOffload offload_;
+  std::unique_ptr<ParameterStore> store_;  // of all that is offloaded
   bool sharded_ = false;
   std::vector<State> states_;          // one for each Unit
   std::vector<SegmentIndex> trained_;  // what is exchanged; the buckets' members are places in it

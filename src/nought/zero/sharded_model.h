@@ -136,7 +136,8 @@ class ShardedModel final : public UnitStore {
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void begin_pass(const Unit& unit, bool walking_back);
-  /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its home.
+  /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its offload
+  /// tier.
   void prefetch_behind(UnitPass pass);
   void require_training(std::string_view call) const;
   /// Whether the next step's gradients are reduced as they come, or stay each rank's own for what adds them up later.

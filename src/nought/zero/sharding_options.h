@@ -26,7 +26,7 @@ struct ShardingOptions {
   int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
   OffloadOptions offload_optimizer = {};
   std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
-  ParameterOffload offload_param = {};            // another home than the device takes a policy that shards parameters
+  ParameterOffload offload_param = {};            // offloading takes a policy that shards parameters
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;

@@ -24,7 +24,7 @@ class StateStore {
              const OffloadPool* gradients = nullptr);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
-  /// are read. stays: it is on the device, whatever the home of the others.
+  /// are read. stays: it is on the device, wherever the others are.
   size_t add(const std::vector<StateRow>& rows, bool stays = false);
   /// All tiles are added.
   void open() { pool_.open(); }

@@ -1,7 +1,7 @@
 // StateTable: where the masters and optimizer states of all that this rank updates are, in tiles, and how an update
 // gets at a tile: its rows, its gradients, and where its parameters go.
 //
-// Masters and states may have another home than the device (OffloadOptions). Where the host can not touch the device,
+// Masters and states may be offloaded (OffloadOptions). Where the host can not touch the device,
 // an update is then made by the host: gradients flow down and parameters up, tile by tile (arXiv 2101.06840). From a
 // file one tile is read while another is updated and a third is written (arXiv 2104.07857).
 //
@@ -103,7 +103,7 @@ class StateTable {
               const std::function<void(const UpdateSpan&, Interval)>& f) const;
   /// Begins to write the segment's parameters where the update is made. reads: their present values too, if needed.
   void begin_update(const SegmentStates& state, bool reads) const;
-  /// The segment's parameters over the scope; while they are updated, if they have another home than the device.
+  /// The segment's parameters over the scope; while they are updated, if they are offloaded.
   Tensor parameter_of(const SegmentStates& state) const;
 
   // --- between updates ---

@@ -42,7 +42,7 @@ void UpdateLane::wait_beside() {
 // --- beside the backward pass ---
 
 /// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
-/// Parameters with another home than the device are brought and written by the rank's own thread.
+/// Offloaded parameters are brought and written by the rank's own thread.
 bool UpdateLane::may_be_early(const SegmentStates& state) const {
   const Unit& unit = *units_[state.at.unit];
   const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
