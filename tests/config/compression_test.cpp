@@ -26,7 +26,7 @@ TEST(Compression, optimizers_have_deepspeeds_parameters_and_defaults) {
   const RunPlan adam = plan_of(with(kAdam), 2);
   EXPECT_EQ(std::get<OneBitAdamOptions>(adam.layout.sharding.optimizer.method).freeze_step, 20);
   EXPECT_EQ(value_of(adam, "freeze_step"), "20");
-  EXPECT_EQ(value_of(adam, "reduction"), "signs of momenta from update 21 on");
+  EXPECT_EQ(value_of(adam, "reduction"), "momenta in one bit from update 21 on");
   const auto zero_one =
       std::get<ZeroOneAdamOptions>(plan_of(with(R"("optimizer": {"type": "ZeroOneAdam", "params": {"eps": 1e-6}})"))
                                        .layout.sharding.optimizer.method);

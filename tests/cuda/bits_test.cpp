@@ -205,7 +205,7 @@ TEST_F(CudaBits, of_what_optimizers_do_to_signs_are_those_of_the_cpu) {
     for (int64_t i = 0; i < bits.numel(); ++i) bits.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i + 5);
     for (const bool accumulate : {false, true})
       expect_bits_of_the_cpu(
-          SignDecode{.bits = bits, .scale = scale, .y = wave({n}, 1), .factor = 1.0 / 3, .accumulate = accumulate});
+          OneBitDecode{.bits = bits, .scale = scale, .y = wave({n}, 1), .factor = 1.0 / 3, .accumulate = accumulate});
     const Tensor second = positive(n, 2);
     second.data<float>()[n / 2] = 0;
     for (const bool multiply : {false, true})
@@ -222,7 +222,7 @@ TEST_F(CudaBits, of_signs_are_those_of_the_cpu_and_their_scale_is_but_for_the_la
   for (const int64_t n : {1, 31, 33, 1003, 70001}) {
     const Tensor x = wave({n}, 1), error = wave({n}, 2), u = clone(error);
     cpu_.run(AddTo{.x = x, .into = u});
-    const SignEncode op{
+    const OneBitEncode op{
         .x = x, .error = error, .bits = empty({ceil_div(n, 8)}, DType::u8), .scale = empty({1}, DType::f32)};
     std::map<const std::byte*, Tensor> computed;
     for (const auto& [own, there] : run_on_both(op)) computed[own.raw()] = there;

@@ -20,9 +20,9 @@ TEST_F(CompressionKernels, what_signs_stand_for_and_the_error_add_up_to_what_wen
       const Tensor x = random({n}, DType::f32, 1), before = random({n}, DType::f32, 2, 0.3), error = clone(before);
       const Tensor bits = empty({ceil_div(n, 8)}, DType::u8), scale = empty({1}, DType::f32);
       x.data<float>()[0] = -before.data<float>()[0];  // their sum is 0, whose sign is positive
-      run(SignEncode{.x = x, .error = error, .bits = bits, .scale = scale});
+      run(OneBitEncode{.x = x, .error = error, .bits = bits, .scale = scale});
       const Tensor y = empty({n}, DType::f32);
-      run(SignDecode{.bits = bits, .scale = scale, .y = y});
+      run(OneBitDecode{.bits = bits, .scale = scale, .y = y});
       const float s = scale.data<float>()[0];
       double squares = 0;
       for (int64_t i = 0; i < n; ++i) {
@@ -43,11 +43,11 @@ NOUGHT_SIZE(medium);
 TEST_F(CompressionKernels, signs_follow_their_reference_on_any_number_of_threads) {
   for_each_instruction_set([&] {
     for (const int64_t n : {3, 129, 70001, 200003}) {
-      SignEncode op{.x = random({n}, DType::f32, 3),
-                    .error = random({n}, DType::f32, 4),
-                    .bits = empty({ceil_div(n, 8)}, DType::u8),
-                    .scale = empty({1}, DType::f32)};
-      SignEncode expected = op, alone = op;
+      OneBitEncode op{.x = random({n}, DType::f32, 3),
+                      .error = random({n}, DType::f32, 4),
+                      .bits = empty({ceil_div(n, 8)}, DType::u8),
+                      .scale = empty({1}, DType::f32)};
+      OneBitEncode expected = op, alone = op;
       expected.error = clone(op.error), expected.bits = clone(op.bits), expected.scale = clone(op.scale);
       alone.error = clone(op.error), alone.bits = clone(op.bits), alone.scale = clone(op.scale);
       run(op);
@@ -62,8 +62,8 @@ TEST_F(CompressionKernels, signs_follow_their_reference_on_any_number_of_threads
       expect_same_bits(op.scale, alone.scale);
       expect_same_bits(op.error, alone.error);
       const Tensor y = random({n}, DType::f32, 5), wanted = clone(y);
-      run(SignDecode{.bits = op.bits, .scale = op.scale, .y = y, .factor = 0.25, .accumulate = true});
-      reference::run(SignDecode{.bits = op.bits, .scale = op.scale, .y = wanted, .factor = 0.25, .accumulate = true});
+      run(OneBitDecode{.bits = op.bits, .scale = op.scale, .y = y, .factor = 0.25, .accumulate = true});
+      reference::run(OneBitDecode{.bits = op.bits, .scale = op.scale, .y = wanted, .factor = 0.25, .accumulate = true});
       expect_same_bits(y, wanted);
     }
   });

@@ -1,4 +1,5 @@
-// What is predicted of ranks that send signs or factors is what happens: memory and traffic, before and after.
+// What is predicted of ranks that send one bit per element or factors is what happens: memory and traffic, before and
+// after.
 #include "support/agreement.h"
 #include "support/size.h"
 #include <gtest/gtest.h>

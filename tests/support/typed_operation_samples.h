@@ -290,10 +290,10 @@ class OperationSamples {
   }
   RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
 
-  SignEncode make(Of<SignEncode>) {
+  OneBitEncode make(Of<OneBitEncode>) {
     return {.x = values({11}), .error = values({11}), .bits = codes({2}), .scale = values({1})};
   }
-  SignDecode make(Of<SignDecode>) { return {.bits = codes({2}), .scale = values({1}), .y = values({11})}; }
+  OneBitDecode make(Of<OneBitDecode>) { return {.bits = codes({2}), .scale = values({1}), .y = values({11})}; }
   Precondition make(Of<Precondition>) { return {.x = values({6}), .second_moment = positive({6}), .y = values({6})}; }
   GreatestRatio make(Of<GreatestRatio>) { return {.a = positive({6}), .b = positive({6}), .out = values({1})}; }
   Orthonormalize make(Of<Orthonormalize>) { return {.x = values({2, 6}), .key = 1}; }

@@ -1,5 +1,5 @@
-// Runs whose ranks send signs, or factors of low rank: they resume in mid-run with the same bits, their ranks agree,
-// and they learn.
+// Runs whose ranks send one bit per element, or factors of low rank: they resume in mid-run with the same bits, their
+// ranks agree, and they learn.
 #include <cmath>
 #include <filesystem>
 

@@ -1,4 +1,5 @@
-// Updates whose ranks send signs, beside the same arithmetic once more on plain vectors; and what the norm is then.
+// Updates whose ranks send one bit per element, beside the same arithmetic once more on plain vectors; and what the
+// norm is then.
 #include <cmath>
 
 #include "support/cut_units.h"
@@ -16,9 +17,9 @@ using Values = std::map<std::string, std::vector<float>>;
 constexpr double kLr = 1e-2, kDecay = 0.1;
 
 /// What all workers' signs and the server's come to, for one piece (1-bit Adam's compressed mean).
-class SignMean {
+class OneBitMean {
  public:
-  SignMean(int ranks, size_t n) : workers_(static_cast<size_t>(ranks), std::vector<float>(n)), server_(n) {}
+  OneBitMean(int ranks, size_t n) : workers_(static_cast<size_t>(ranks), std::vector<float>(n)), server_(n) {}
 
   std::vector<float> operator()(const std::vector<std::vector<float>>& values) {
     std::vector<float> mean(server_.size());
@@ -45,7 +46,7 @@ class SignMean {
 /// 1-bit Adam of one parameter: rank 0 has all of the gradient.
 struct OneBitAdamOfOne {
   std::vector<float> p, m, v;
-  std::vector<std::pair<Interval, SignMean>> pieces = {};
+  std::vector<std::pair<Interval, OneBitMean>> pieces = {};
 
   void update(const std::string& name, int step, int ranks, const OneBitAdamOptions& options) {
     const bool frozen = step > options.freeze_step;
@@ -99,7 +100,7 @@ TEST(CompressedUpdate, one_bit_adam_follows_the_reference_before_and_after_it_fr
             for (const ParameterPiece& piece : pieces_in(*unit, segment, partition.owned(rank)))
               references.at(unit->parameters()[piece.parameter].name)
                   .pieces.emplace_back(piece.in_parameter,
-                                       SignMean(count, static_cast<size_t>(piece.in_parameter.size())));
+                                       OneBitMean(count, static_cast<size_t>(piece.in_parameter.size())));
         }
       for (int step = 1; step <= 8; ++step) {
         test::walk_back(model, step);

@@ -8,7 +8,7 @@ namespace nought {
 
 namespace {
 
-/// The options without what only ZeRO stage 0 has: Adam or Lamb in the place of what sends signs.
+/// The options without what only ZeRO stage 0 has: Adam or Lamb in the place of 1-bit optimizers.
 ShardingOptions without_compression(ShardingOptions options) {
   options.power_sgd.reset();
   Method& method = options.optimizer.method;

@@ -40,7 +40,7 @@ struct OptimizerArgs {
     v("adam_lr", adam_lr, "Muon: learning rate of all other parameters, which AdamW updates; default: lr");
     v("block_size", block_size, "8-bit optimizers: how many elements share a scale");
     v("freeze_step", freeze_step,
-      "OneBitAdam, OneBitLamb: after so many updates the second moments stay, and momenta travel as signs");
+      "OneBitAdam, OneBitLamb: after so many updates the second moments stay, and momenta travel in one bit");
     v("coeff_beta", coeff_beta, "OneBitLamb: decay of the mean of trust ratios in the first updates");
     v("factor_max", factor_max, "OneBitLamb: the most by which that mean is multiplied later");
     v("factor_min", factor_min, "OneBitLamb: the least");

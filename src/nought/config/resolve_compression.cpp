@@ -1,4 +1,4 @@
-// What travels compressed at ZeRO stage 0: the optimizers that send signs, and gradients as factors of low rank.
+// What travels compressed at ZeRO stage 0: the 1-bit optimizers, and gradients as factors of low rank.
 #include <algorithm>
 #include <cmath>
 
@@ -102,14 +102,14 @@ void resolve_comm_hook(Resolver& r) {
 }
 
 void check_compression(Resolver& r) {
-  const bool signs = is_one_bit(r.plan.layout.sharding.optimizer.method);
-  if (!signs && !r.plan.layout.sharding.power_sgd) return;
-  const std::string what = signs ? r.origins.place("deepspeed.optimizer.type") + " = " + r.ds.optimizer.type.value
-                                 : r.origins.place("training.ddp_comm_hook.comm_hook") + " = \"power_sgd\"";
+  const bool one_bit = is_one_bit(r.plan.layout.sharding.optimizer.method);
+  if (!one_bit && !r.plan.layout.sharding.power_sgd) return;
+  const std::string what = one_bit ? r.origins.place("deepspeed.optimizer.type") + " = " + r.ds.optimizer.type.value
+                                   : r.origins.place("training.ddp_comm_hook.comm_hook") + " = \"power_sgd\"";
   const auto refuse_if = [&](bool is, std::string_view why) {
     require<ConfigError>(!is, "{} is not supported {}", what, why);
   };
-  refuse_if(signs && r.plan.layout.sharding.power_sgd,
+  refuse_if(one_bit && r.plan.layout.sharding.power_sgd,
             "beside training.ddp_comm_hook, which sums gradients: remove one of them");
   refuse_if(r.plan.layout.zero_stage != 0,
             "at ZeRO stages 1 to 3: every rank needs all gradients and states; set "
@@ -123,15 +123,15 @@ void check_compression(Resolver& r) {
             "with offload_optimizer or training.delayed_update: remove them");
   r.plan.resolved.push_back(
       {"reduction",
-       signs ? fmt::format("signs of {} from update {} on",
-                           std::holds_alternative<ZeroOneAdamOptions>(r.plan.layout.sharding.optimizer.method)
-                               ? "gradients and moves"
-                               : "momenta",
-                           first_compressed(r.plan.layout.sharding.optimizer.method))
-             : fmt::format("factors of rank {} from update {} on", r.plan.layout.sharding.power_sgd->rank,
-                           r.plan.layout.sharding.power_sgd->start_iter + 1),
-       signs ? "deepspeed: optimizer.type" : "training.ddp_comm_hook.comm_hook"});
-  if (signs) {
+       one_bit ? fmt::format("{} in one bit from update {} on",
+                             std::holds_alternative<ZeroOneAdamOptions>(r.plan.layout.sharding.optimizer.method)
+                                 ? "gradients and moves"
+                                 : "momenta",
+                             first_compressed(r.plan.layout.sharding.optimizer.method))
+               : fmt::format("factors of rank {} from update {} on", r.plan.layout.sharding.power_sgd->rank,
+                             r.plan.layout.sharding.power_sgd->start_iter + 1),
+       one_bit ? "deepspeed: optimizer.type" : "training.ddp_comm_hook.comm_hook"});
+  if (one_bit) {
     refuse_if(
         !r.plan.layout.sharding.optimizer.master_weights || r.plan.layout.sharding.optimizer.state_dtype != DType::f32,
         "without fp32 masters and states: remove bf16_master_weights_and_grads and bf16_optimizer_states");

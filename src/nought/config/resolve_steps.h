@@ -33,7 +33,7 @@ void resolve_collectives(Resolver& r);
 /// OneBitAdam, ZeroOneAdam, OneBitLamb.
 Method resolve_one_bit(Resolver& r, const OptimizerArgs& args, std::pair<double, double> betas, double eps);
 void resolve_comm_hook(Resolver& r);
-/// ConfigError unless all else lets ranks send signs, or factors of gradients.
+/// ConfigError unless all else lets ranks compress to one bit, or to factors of gradients.
 void check_compression(Resolver& r);
 
 // resolve_context.cpp

@@ -142,7 +142,7 @@ Rooms workspace_of(const MergeAttention& op, const ProductWorkspace& /*products*
 }
 
 template <>
-Rooms workspace_of(const SignEncode& op, const ProductWorkspace& /*products*/) {
+Rooms workspace_of(const OneBitEncode& op, const ProductWorkspace& /*products*/) {
   return {(ceil_div(op.x.numel(), kSquaresBlock) + 1) * kWide};
 }
 

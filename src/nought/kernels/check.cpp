@@ -354,18 +354,18 @@ void check_shapes(const ApplyDirection& op) {
   if (op.squares) check_tensor({"ApplyDirection", "squares", op.squares}, DType::f64, 2);
 }
 
-void check_shapes(const SignEncode& op) {
-  check_dtype({"SignEncode", "x", op.x}, DType::f32);
-  require<ShapeError>(op.x.numel() > 0, "SignEncode: x is {}, expected elements", op.x);
-  check_like({"SignEncode", "error", op.error}, op.x);
-  check_tensor({"SignEncode", "bits", op.bits}, DType::u8, ceil_div(op.x.numel(), 8));
-  check_tensor({"SignEncode", "scale", op.scale}, DType::f32, 1);
+void check_shapes(const OneBitEncode& op) {
+  check_dtype({"OneBitEncode", "x", op.x}, DType::f32);
+  require<ShapeError>(op.x.numel() > 0, "OneBitEncode: x is {}, expected elements", op.x);
+  check_like({"OneBitEncode", "error", op.error}, op.x);
+  check_tensor({"OneBitEncode", "bits", op.bits}, DType::u8, ceil_div(op.x.numel(), 8));
+  check_tensor({"OneBitEncode", "scale", op.scale}, DType::f32, 1);
 }
 
-void check_shapes(const SignDecode& op) {
-  check_dtype({"SignDecode", "y", op.y}, DType::f32);
-  check_tensor({"SignDecode", "bits", op.bits}, DType::u8, ceil_div(op.y.numel(), 8));
-  check_tensor({"SignDecode", "scale", op.scale}, DType::f32, 1);
+void check_shapes(const OneBitDecode& op) {
+  check_dtype({"OneBitDecode", "y", op.y}, DType::f32);
+  check_tensor({"OneBitDecode", "bits", op.bits}, DType::u8, ceil_div(op.y.numel(), 8));
+  check_tensor({"OneBitDecode", "scale", op.scale}, DType::f32, 1);
 }
 
 void check_shapes(const Precondition& op) {

@@ -38,7 +38,7 @@
   X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \
   X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \
-  X(SignEncode) X(SignDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
+  X(OneBitEncode) X(OneBitDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
 // clang-format on
 
 namespace nought {

@@ -103,7 +103,7 @@ struct MuonOptions {
 };
 
 /// 1-bit Adam (arXiv 2102.02888), as DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates, with
-/// decoupled decay; then the second moments stay, and ranks send their momenta as signs (zero/compressed_update).
+/// decoupled decay; then the second moments stay, and ranks send their momenta in one bit (zero/compressed_update).
 struct OneBitAdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   int64_t freeze_step = 100000;
@@ -113,7 +113,7 @@ struct OneBitAdamOptions {
 };
 
 /// 0/1 Adam (arXiv 2202.06009), as DeepSpeed's ZeroOneAdam. The second moments are updated every so often, which
-/// doubles after var_update_scaler times; between, ranks send gradients as signs. From var_freeze_step on each rank
+/// doubles after var_update_scaler times; between, ranks send gradients in one bit. From var_freeze_step on each rank
 /// updates by itself, and they meet every so often, which doubles every local_step_scaler updates up to
 /// local_step_clipper.
 struct ZeroOneAdamOptions {

@@ -1,5 +1,5 @@
-// Steps whose ranks send signs, or factors of gradients, as a dry run makes them: the first ones, which send
-// everything, are few, and what follows is what most steps of the run are.
+// Steps whose ranks send one bit per element, or factors of gradients, as a dry run makes them: the first ones, which
+// send everything, are few, and what follows is what most steps of the run are.
 #pragma once
 
 #include "nought/zero/sharded_model.h"

@@ -39,7 +39,7 @@ CompressedUpdate::CompressedUpdate(const Context& context, const OptimizerOption
     const Partition& partition = residency_.partition(state.at);
     require<ConfigError>(state.tiles.size() == 1 && state.scope.size() == partition.padded() &&
                              options.state_dtype == DType::f32 && options.state_block == 0,
-                         "an optimizer that sends signs keeps whole fp32 states on every rank: use ZeRO stage 0");
+                         "a 1-bit optimizer keeps whole fp32 states on every rank: use ZeRO stage 0");
     std::vector<Interval> pieces;
     for (const TrainedPiece& piece : state.tiles.front().pieces) pieces.push_back(piece.piece.in_segment);
     Own& own = own_.emplace_back(Own{.name = fmt::format("{}.{}", units_[state.at.unit]->name(), state.at.segment),
@@ -141,7 +141,7 @@ bool CompressedUpdate::update(int64_t number, double lr, double gradient_scale, 
   return true;
 }
 
-void CompressedUpdate::mean_of_signs(const TileView& tile, const Step& step, const Tensor& values) const {
+void CompressedUpdate::one_bit_mean(const TileView& tile, const Step& step, const Tensor& values) const {
   if (tile.state.ranks->size() > 1) step.own.exchange.mean(values);
 }
 
@@ -159,7 +159,7 @@ void CompressedUpdate::advance_momentum(const TileView& tile, const TrainedPiece
 void CompressedUpdate::send_momentum(const TileView& tile, const Step& step, const Tensor& values) const {
   for (const TrainedPiece& piece : tile.of->pieces)
     advance_momentum(tile, piece, gradient_of(tile, piece), step.gradient_scale, values_of(piece, values));
-  mean_of_signs(tile, step, values);
+  one_bit_mean(tile, step, values);
   for (const TrainedPiece& piece : tile.of->pieces)
     context_.copy(values_of(piece, values), tile.values(piece.states[0]));
 }
@@ -170,7 +170,7 @@ void CompressedUpdate::send_gradient(const TileView& tile, const Step& step, con
     context_.run(Cast{.x = gradient_of(tile, piece), .y = mine});
     context_.run(Scale{.x = mine, .factor = step.gradient_scale});
   }
-  mean_of_signs(tile, step, values);
+  one_bit_mean(tile, step, values);
   const Tensor room = context_.empty(values.shape(), DType::f32, Category::workspace);
   for (const TrainedPiece& piece : tile.of->pieces) {
     advance_momentum(tile, piece, values_of(piece, values), 1, values_of(piece, room));
@@ -227,7 +227,7 @@ void CompressedUpdate::move_apart(const TileView& tile, const Step& step, const 
 void CompressedUpdate::meet(const TileView& tile, const Step& step, const Tensor& values) const {
   for (const TrainedPiece& piece : tile.of->pieces)
     precondition(tile, piece, values_of(piece, step.own.moved), values_of(piece, values), /*multiply=*/true);
-  mean_of_signs(tile, step, values);
+  one_bit_mean(tile, step, values);
   const double rates = rate_sum_.data<double>()[0];
   for (const TrainedPiece& piece : tile.of->pieces) {
     const Tensor mine = values_of(piece, values), momentum = tile.values(piece.states[0]);

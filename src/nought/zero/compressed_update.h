@@ -1,9 +1,9 @@
-// CompressedUpdate: the updates of the optimizers that send signs instead of gradients: 1-bit Adam (arXiv 2102.02888),
+// CompressedUpdate: the updates of the 1-bit optimizers: 1-bit Adam (arXiv 2102.02888),
 // 0/1 Adam (arXiv 2202.06009) and 1-bit Lamb (arXiv 2104.06069), with the semantics of DeepSpeed's OneBitAdam,
 // ZeroOneAdam and OneBitLamb.
 //
 // Every rank updates all parameters, and what makes the update is the same bits on all of them: compressed means
-// (SignExchange) and states that were formed of such. Between two meetings of 0/1 Adam alone each rank goes its own
+// (OneBitExchange) and states that were formed of such. Between two meetings of 0/1 Adam alone each rank goes its own
 // way. Beside the states it keeps the errors of the compression, and what 0/1 Adam and 1-bit Lamb remember.
 #pragma once
 
@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "nought/optim/optimizer.h"
+#include "nought/zero/one_bit_exchange.h"
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
 #include "nought/zero/segment_states.h"
-#include "nought/zero/sign_exchange.h"
 
 namespace nought {
 
 class CompressedUpdate {
  public:
-  /// Null unless the method sends signs. ConfigError where a rank has not all states, in fp32. What is referred to
+  /// Null unless the method is a 1-bit one. ConfigError where a rank has not all states, in fp32. What is referred to
   /// stays.
   static std::unique_ptr<CompressedUpdate> make(const Context& context, const OptimizerOptions& options,
                                                 const std::vector<SegmentStates>& states,
@@ -48,7 +48,7 @@ class CompressedUpdate {
   /// What is kept of a segment beside its states.
   struct Own {
     std::string name;
-    SignExchange exchange;
+    OneBitExchange exchange;
     int64_t first_parameter = 0;  // of its parameters, among those of all segments
     // 0/1 Adam's, over the segment: what this rank has moved since the ranks last met, and where they did.
     Tensor moved = {}, met = {};
@@ -65,7 +65,7 @@ class CompressedUpdate {
   Tensor gradient_of(const TileView& tile, const TrainedPiece& piece) const {
     return tile.state.part(piece, reducer_.reduced(tile.state.at));
   }
-  void mean_of_signs(const TileView& tile, const Step& step, const Tensor& values) const;
+  void one_bit_mean(const TileView& tile, const Step& step, const Tensor& values) const;
   void advance_momentum(const TileView& tile, const TrainedPiece& piece, const Tensor& gradient, double gradient_scale,
                         const Tensor& into) const;
   void send_momentum(const TileView& tile, const Step& step, const Tensor& values) const;

@@ -8,7 +8,7 @@
 // orthogonalises is computed by one rank, for all.
 //
 // Updates that are not made at once are those of its UpdateLane: beside the backward pass, one step late, or by a
-// server. Lamb and Muon (DirectedUpdate) and optimizers that send signs (CompressedUpdate) have updates of their own.
+// server. Lamb and Muon (DirectedUpdate) and 1-bit optimizers (CompressedUpdate) have updates of their own.
 #pragma once
 
 #include <functional>
@@ -44,8 +44,8 @@ class ShardedOptimizer {
   /// afterwards.
   void update(double lr, double gradient_scale);
 
-  /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send signs instead, or
-  /// nothing (CompressedUpdate).
+  /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send one bit each instead,
+  /// or nothing (CompressedUpdate).
   bool wants_own_gradients() const { return compressed_ && compressed_->reads_own_gradients(updates_ + 1); }
   /// What this rank has for itself: errors of compression, and weights while each rank updates alone.
   std::vector<OwnTensor> own_tensors() const;
@@ -148,7 +148,7 @@ class ShardedOptimizer {
   Reducer& reducer_;
   StateTable table_;
   DirectedUpdate directed_;
-  std::unique_ptr<CompressedUpdate> compressed_;  // null unless the optimizer sends signs
+  std::unique_ptr<CompressedUpdate> compressed_;  // null unless it is a 1-bit optimizer
   int64_t updates_ = 0;                           // that were made
   UpdateLane lane_;                               // the last member: its thread uses the others
 };

@@ -126,7 +126,7 @@ bool UpdateLane::abandon_early() {
 void UpdateLane::prepare_delay() {
   for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.talks_to_ranks(),
-                         "an update of Lamb, Muon or an optimizer that sends signs cannot be put off: it needs norms, "
+                         "an update of Lamb, Muon or a 1-bit optimizer cannot be put off: it needs norms, "
                          "matrices or means, for which ranks talk to each other; use another optimizer, or switch "
                          "training.delayed_update off");
   require<ConfigError>(!table_.by_host() || table_.offload().ratio == 1,
@@ -220,7 +220,7 @@ void UpdateLane::begin_serving() {
   require(!pending_ && table_.beside() == StateTable::Beside::nothing, "servers begin while an update is pending");
   for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.talks_to_ranks(),
-                         "servers cannot update by Lamb, Muon or signs: ranks would talk to each other");
+                         "servers cannot update by Lamb, Muon or 1-bit optimizers: ranks would talk to each other");
   require<ConfigError>(!table_.by_host() && table_.offload().tier.pool == Pool::device,
                        "servers cannot update states that are offloaded");
   make_room_for_delay();

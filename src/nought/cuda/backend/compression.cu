@@ -1,4 +1,4 @@
-// Signs with a scale, and what second moments do to them (kernels/ops/compression.h). All but the scale of SignEncode
+// Signs with a scale, and what second moments do to them (kernels/ops/compression.h). All but the scale of OneBitEncode
 // has the bits of the CPU: a sum of squares is added in f64 in an order of its own.
 #include "nought/cuda/backend/functions.h"
 #include "nought/cuda/backend/map.h"
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// A lane has an element, so that the votes of a warp are the bits of four bytes.
 __global__ void __launch_bounds__(kThreads)
-    encode_signs_kernel(float* error, const double* squares, uint8_t* bits, float* scale_of_all, int64_t n) {
+    encode_one_bit_kernel(float* error, const double* squares, uint8_t* bits, float* scale_of_all, int64_t n) {
   const auto scale = static_cast<float>(sqrt(*squares / static_cast<double>(n)));
   if (thread_of_grid() == 0) *scale_of_all = scale;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_signs_kernel(const uint8_t* bits, const float* scale_of_all,
-                                                                float* y, double factor, bool accumulate, int64_t n) {
+__global__ void __launch_bounds__(kThreads) decode_one_bit_kernel(const uint8_t* bits, const float* scale_of_all,
+                                                                  float* y, double factor, bool accumulate, int64_t n) {
   const auto scale = static_cast<float>(factor * static_cast<double>(*scale_of_all));
   for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid()) {
     const float value = (bits[i / 8] >> (i % 8) & 1) != 0 ? scale : -scale;
@@ -81,20 +81,20 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void start(const SignEncode& op, Place& at) {
+void start(const OneBitEncode& op, Place& at) {
   const int64_t n = op.x.numel(), blocks = (n + kSquaresBlock - 1) / kSquaresBlock;
   const float* const x = op.x.data<float>();
   float* const error = op.error.data<float>();
   auto* const sums = static_cast<double*>(at.room());
   launch(at.launch, blocks, dim3(kThreads), add_and_square_kernel, x, error, sums, are_aligned(x, error), n);
   sum_elements(at.launch, {sums, DType::f64}, sums + blocks, blocks);
-  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), encode_signs_kernel, error, sums + blocks,
+  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), encode_one_bit_kernel, error, sums + blocks,
          op.bits.data<uint8_t>(), op.scale.data<float>(), n);
 }
 
-void start(const SignDecode& op, Place& at) {
+void start(const OneBitDecode& op, Place& at) {
   const int64_t n = op.y.numel();
-  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), decode_signs_kernel, op.bits.data<uint8_t>(),
+  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), decode_one_bit_kernel, op.bits.data<uint8_t>(),
          op.scale.data<float>(), op.y.data<float>(), op.factor, op.accumulate, n);
 }
 

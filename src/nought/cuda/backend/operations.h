@@ -92,8 +92,8 @@ void start(const EncodeWire& op, Place& at);
 void start(const DecodeWire& op, Place& at);
 
 // compression.cu
-void start(const SignEncode& op, Place& at);
-void start(const SignDecode& op, Place& at);
+void start(const OneBitEncode& op, Place& at);
+void start(const OneBitDecode& op, Place& at);
 void start(const Precondition& op, Place& at);
 void start(const GreatestRatio& op, Place& at);
 

@@ -20,7 +20,7 @@ namespace nought::cpu::HWY_NAMESPACE {
 inline constexpr int64_t kWord = 64;
 
 /// error += x; returns the sum of squares of what error is then.
-double add_and_square(const SignEncode& op, Interval range) {
+double add_and_square(const OneBitEncode& op, Interval range) {
   const hn::ScalableTag<double> d64;
   const hn::Rebind<float, decltype(d64)> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -43,7 +43,7 @@ double add_and_square(const SignEncode& op, Interval range) {
 }
 
 /// The range begins at a multiple of kWord.
-void encode_signs(const SignEncode& op, Interval range) {
+void encode_one_bit(const OneBitEncode& op, Interval range) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   float* error = op.error.data<float>();
@@ -74,7 +74,7 @@ void encode_signs(const SignEncode& op, Interval range) {
 }
 
 /// The range begins at a multiple of kWord.
-void decode_signs(const SignDecode& op, Interval range) {
+void decode_one_bit(const OneBitDecode& op, Interval range) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto* bits = op.bits.data<uint8_t>();
@@ -136,8 +136,8 @@ HWY_AFTER_NAMESPACE();
 namespace nought::cpu {
 
 HWY_EXPORT(add_and_square);
-HWY_EXPORT(encode_signs);
-HWY_EXPORT(decode_signs);
+HWY_EXPORT(encode_one_bit);
+HWY_EXPORT(decode_one_bit);
 HWY_EXPORT(precondition);
 HWY_EXPORT(greatest_ratio);
 
@@ -157,7 +157,7 @@ std::vector<T> by_block(int64_t n, const F& f) {
 
 }  // namespace
 
-void run(const SignEncode& op) {
+void run(const OneBitEncode& op) {
   check(op);
   const int64_t n = op.x.numel();
   double squares = 0;
@@ -165,13 +165,13 @@ void run(const SignEncode& op) {
        by_block<double>(n, [&](Interval range) { return HWY_DYNAMIC_DISPATCH(add_and_square)(op, range); }))
     squares += part;
   op.scale.data<float>()[0] = static_cast<float>(std::sqrt(squares / static_cast<double>(n)));
-  parallel_elements(n, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(encode_signs)(op, {begin, end}); });
+  parallel_elements(n, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(encode_one_bit)(op, {begin, end}); });
 }
 
-void run(const SignDecode& op) {
+void run(const OneBitDecode& op) {
   check(op);
   parallel_elements(op.y.numel(), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(decode_signs)(op, {begin, end});
+    HWY_DYNAMIC_DISPATCH(decode_one_bit)(op, {begin, end});
   });
 }
 

@@ -9,7 +9,7 @@ namespace nought {
 /// where u[i] >= 0, and 0 behind the last; error = u - scale, or u + scale where the bit is 0. x, error: [n] f32;
 /// bits: [(n + 7) / 8] u8; scale: [1] f32. Squares are summed in f64 in blocks of 65536 elements, so the result is the
 /// same on any number of threads.
-struct SignEncode {
+struct OneBitEncode {
   Tensor x, error, bits, scale;
 
   template <class V>
@@ -21,8 +21,9 @@ struct SignEncode {
   }
 };
 
-/// y = factor * scale[0] where the bit is 1, else -factor * scale[0] [+ y]. y: [n] f32; bits, scale: as in SignEncode.
-struct SignDecode {
+/// y = factor * scale[0] where the bit is 1, else -factor * scale[0] [+ y]. y: [n] f32; bits, scale: as in
+/// OneBitEncode.
+struct OneBitDecode {
   Tensor bits, scale, y;
   double factor = 1;
   bool accumulate = false;

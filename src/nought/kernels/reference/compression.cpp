@@ -9,7 +9,7 @@
 
 namespace nought::reference {
 
-void run(const SignEncode& op) {
+void run(const OneBitEncode& op) {
   check(op);
   const float* x = op.x.data<float>();
   float* error = op.error.data<float>();
@@ -30,7 +30,7 @@ void run(const SignEncode& op) {
   }
 }
 
-void run(const SignDecode& op) {
+void run(const OneBitDecode& op) {
   check(op);
   const auto* bits = op.bits.data<uint8_t>();
   float* y = op.y.data<float>();

@@ -1,4 +1,4 @@
-#include "nought/zero/sign_exchange.h"
+#include "nought/zero/one_bit_exchange.h"
 
 #include <algorithm>
 
@@ -8,12 +8,12 @@ namespace {
 
 constexpr int64_t kScale = 4;  // bytes
 
-int64_t bytes_of_signs(const Interval& elements) { return ceil_div(elements.size(), 8); }
+int64_t bytes_of_one_bit(const Interval& elements) { return ceil_div(elements.size(), 8); }
 
 }  // namespace
 
-SignExchange::SignExchange(const Context& context, Communicator& ranks, const Partition& partition,
-                           const std::vector<Interval>& pieces)
+OneBitExchange::OneBitExchange(const Context& context, Communicator& ranks, const Partition& partition,
+                               const std::vector<Interval>& pieces)
     : context_(context),
       ranks_(ranks),
       partition_(partition),
@@ -27,39 +27,39 @@ SignExchange::SignExchange(const Context& context, Communicator& ranks, const Pa
     int64_t bits = kScale * static_cast<int64_t>(mine.size());
     for (size_t i = 0; i < mine.size(); ++i) {
       pieces_.push_back({mine[i], rank, kScale * static_cast<int64_t>(i), bits});
-      bits += bytes_of_signs(mine[i]);
+      bits += bytes_of_one_bit(mine[i]);
     }
     message_ = std::max(message_, round_up(bits, kScale));
   }
   require(pieces_.size() == pieces.size(), "a piece that shares a scale lies in the shards of several ranks");
 }
 
-Tensor SignExchange::scale_in(const Piece& piece, const Tensor& messages, int64_t message) const {
+Tensor OneBitExchange::scale_in(const Piece& piece, const Tensor& messages, int64_t message) const {
   const int64_t begin = message + piece.scale;
   return messages.flat(begin, begin + kScale).reinterpret(DType::f32);
 }
 
-Tensor SignExchange::bits_in(const Piece& piece, const Tensor& messages, int64_t message) const {
+Tensor OneBitExchange::bits_in(const Piece& piece, const Tensor& messages, int64_t message) const {
   const int64_t begin = message + piece.bits;
-  return messages.flat(begin, begin + bytes_of_signs(piece.elements));
+  return messages.flat(begin, begin + bytes_of_one_bit(piece.elements));
 }
 
-void SignExchange::encode(const Piece& piece, const Tensor& x, const Tensor& error, const Tensor& messages,
-                          int64_t message) const {
-  context_.run(SignEncode{
+void OneBitExchange::encode(const Piece& piece, const Tensor& x, const Tensor& error, const Tensor& messages,
+                            int64_t message) const {
+  context_.run(OneBitEncode{
       .x = x, .error = error, .bits = bits_in(piece, messages, message), .scale = scale_in(piece, messages, message)});
 }
 
-void SignExchange::decode(const Piece& piece, const Tensor& messages, int64_t message, const Tensor& y, double factor,
-                          bool accumulate) const {
-  context_.run(SignDecode{.bits = bits_in(piece, messages, message),
-                          .scale = scale_in(piece, messages, message),
-                          .y = y,
-                          .factor = factor,
-                          .accumulate = accumulate});
+void OneBitExchange::decode(const Piece& piece, const Tensor& messages, int64_t message, const Tensor& y, double factor,
+                            bool accumulate) const {
+  context_.run(OneBitDecode{.bits = bits_in(piece, messages, message),
+                            .scale = scale_in(piece, messages, message),
+                            .y = y,
+                            .factor = factor,
+                            .accumulate = accumulate});
 }
 
-void SignExchange::mean(const Tensor& values) {
+void OneBitExchange::mean(const Tensor& values) {
   const Tensor messages = context_.zeros({partition_.ranks() * message_}, DType::u8, Category::communication);
   const Tensor received = context_.empty(messages.shape(), DType::u8, Category::communication);
   const auto part = [](const Tensor& tensor, const Interval& elements) {
@@ -75,7 +75,7 @@ void SignExchange::mean(const Tensor& values) {
     decode(piece, received, piece.rank * message_, part(values, piece.elements), 1, /*accumulate=*/false);
 }
 
-void SignExchange::answer(const Tensor& received, const Tensor& answer) {
+void OneBitExchange::answer(const Tensor& received, const Tensor& answer) {
   const int64_t first = partition_.owned(ranks_.rank()).begin;
   const Tensor sum = context_.empty({partition_.shard()}, DType::f32, Category::workspace);
   for (const Piece& piece : pieces_) {
@@ -88,7 +88,7 @@ void SignExchange::answer(const Tensor& received, const Tensor& answer) {
   }
 }
 
-void SignExchange::forget_errors() {
+void OneBitExchange::forget_errors() {
   context_.zero(worker_error_);
   context_.zero(server_error_);
 }

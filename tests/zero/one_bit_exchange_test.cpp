@@ -1,5 +1,5 @@
 // The mean of signs: all ranks get the same bits, nothing is lost over time, and what travels is what was promised.
-#include "nought/zero/sign_exchange.h"
+#include "nought/zero/one_bit_exchange.h"
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/tensor/random.h"
 
-namespace nought::sign_exchange_test {
+namespace nought::one_bit_exchange_test {
 namespace {
 
 /// Pieces of odd sizes with room between them, cut at the borders of the shards.
@@ -36,7 +36,7 @@ Seen run_rounds(int count, int rounds) {
   seen.results.resize(static_cast<size_t>(count));
   run_ranks(count, [&](Communicator& ranks, const Context& context) {
     const Partition partition(230, count);
-    SignExchange exchange(context, ranks, partition, pieces_of(partition));
+    OneBitExchange exchange(context, ranks, partition, pieces_of(partition));
     const int64_t n = partition.padded();
     std::vector<double> sent(static_cast<size_t>(n)), put_in(sent), errors(sent);
     for (int round = 0; round < rounds; ++round) {
@@ -62,7 +62,7 @@ Seen run_rounds(int count, int rounds) {
   return seen;
 }
 
-TEST(SignExchange, all_ranks_hold_the_same_bits) {
+TEST(OneBitExchange, all_ranks_hold_the_same_bits) {
   for (const int count : {1, 2, 3, 4}) {
     const Seen seen = run_rounds(count, 3);
     for (const auto& result : seen.results) EXPECT_EQ(result, seen.results.front()) << count << " ranks";
@@ -71,7 +71,7 @@ TEST(SignExchange, all_ranks_hold_the_same_bits) {
   }
 }
 
-TEST(SignExchange, what_was_sent_and_what_is_left_add_up_to_what_was_put_in) {
+TEST(OneBitExchange, what_was_sent_and_what_is_left_add_up_to_what_was_put_in) {
   for (const int count : {1, 2, 3, 4})
     for (const int rounds : {1, 2, 20}) {
       const Seen seen = run_rounds(count, rounds);
@@ -81,11 +81,11 @@ TEST(SignExchange, what_was_sent_and_what_is_left_add_up_to_what_was_put_in) {
     }
 }
 
-TEST(SignExchange, sends_an_eighth_of_a_byte_for_an_element_and_a_scale_for_a_piece) {
+TEST(OneBitExchange, sends_an_eighth_of_a_byte_for_an_element_and_a_scale_for_a_piece) {
   for (const int count : {1, 2, 3, 4})
     run_ranks(count, [&](Communicator& ranks, const Context& context) {
       const Partition partition(230, count);
-      SignExchange exchange(context, ranks, partition, pieces_of(partition));
+      OneBitExchange exchange(context, ranks, partition, pieces_of(partition));
       int64_t most = 0;
       for (int rank = 0; rank < count; ++rank) {
         int64_t bytes = 0;
@@ -104,11 +104,11 @@ TEST(SignExchange, sends_an_eighth_of_a_byte_for_an_element_and_a_scale_for_a_pi
     });
 }
 
-TEST(SignExchange, a_piece_over_a_border_of_shards_is_refused) {
+TEST(OneBitExchange, a_piece_over_a_border_of_shards_is_refused) {
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    EXPECT_THROW(SignExchange(context, ranks, Partition(230, 2), {{0, 200}}), Error);
+    EXPECT_THROW(OneBitExchange(context, ranks, Partition(230, 2), {{0, 200}}), Error);
   });
 }
 
 }  // namespace
-}  // namespace nought::sign_exchange_test
+}  // namespace nought::one_bit_exchange_test

@@ -1,5 +1,5 @@
-// SignExchange: the mean over ranks of one flat buffer of each, sent as signs, with what the signs leave out kept and
-// added the next time (error compensation: arXiv 2102.02888, section 4.2).
+// OneBitExchange: the mean over ranks of one flat buffer of each, sent in one bit, with what the signs leave out kept
+// and added the next time (error compensation: arXiv 2102.02888, section 4.2).
 //
 // Each rank is the server of one shard. Worker: u = values + error; its signs go to the servers, with a scale for each
 // piece; error = u - what was sent. Server: the mean of what came, plus its own error, goes to all ranks as signs
@@ -15,11 +15,11 @@
 
 namespace nought {
 
-class SignExchange {
+class OneBitExchange {
  public:
   /// pieces: intervals of the segment's buffer, rising, each of which lies in one rank's shard: what shares a scale.
-  SignExchange(const Context& context, Communicator& ranks, const Partition& partition,
-               const std::vector<Interval>& pieces);
+  OneBitExchange(const Context& context, Communicator& ranks, const Partition& partition,
+                 const std::vector<Interval>& pieces);
 
   /// values, [partition.padded()] f32, become the compressed mean over the ranks; what is in no piece stays.
   /// Collective.
