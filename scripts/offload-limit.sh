@@ -9,7 +9,7 @@
 #
 # Measures a step in memory, a step from files, and the drive. The bound is what the drive allows: the step in memory,
 # and then the bytes that a step reads and writes at the drive's rates. Prints a table, which has the harder bound of
-# transfers that are hidden beside the passes, too. Exit code 1 if the peak of resident memory is above the limit, or
+# transfers that are hidden during the passes, too. Exit code 1 if the peak of resident memory is above the limit, or
 # the speed below 70% of the bound. RATIO: states over limit, 4 if not given. OF=optimizer: a fourth of the optimizer's
 # states alone.
 set -euo pipefail

@@ -156,7 +156,7 @@ TEST_P(Kills, leave_no_process_no_damage_and_no_other_bits) {
     for (const auto& [step, loss] : run.losses()) EXPECT_EQ(loss, expected.at(step)) << "step " << step;
     for (const fs::path& path : list_checkpoints(run.output())) {
       const int64_t step = read_checkpoint_info(path).step;
-      check_files_beside(path);
+      check_other_files(path);
       const auto found = test::states_in(path, decoder);
       EXPECT_EQ(states.emplace(step, found).first->second, found) << path;
     }

@@ -95,7 +95,7 @@ TEST_F(CudaOffload, of_a_part_of_the_states_changes_no_bit) {
   expect_same_bits(2, 2, moves);
 }
 
-TEST_F(CudaOffload, beside_the_passes_changes_no_bit) {
+TEST_F(CudaOffload, overlapped_with_the_passes_changes_no_bit) {
   Moves late;
   late.sharding.offload_optimizer.delay_after = 0;
   for (const Pool pool : {Pool::host, Pool::file}) {

@@ -189,7 +189,7 @@ TEST_F(CudaOffloadPlan, is_the_ledger_with_gradients_and_inputs_elsewhere) {
   expect_planned(host, "inputs on the host");
 }
 
-TEST_F(CudaOffloadPlan, is_the_ledger_with_updates_beside_the_passes) {
+TEST_F(CudaOffloadPlan, is_the_ledger_with_updates_overlapped_with_the_passes) {
   for (const Pool pool : {Pool::host, Pool::file}) {
     Layout layout = layout_on_gpu(1, 2);
     layout.sharding.offload_optimizer = to(pool);
@@ -199,7 +199,7 @@ TEST_F(CudaOffloadPlan, is_the_ledger_with_updates_beside_the_passes) {
   Layout early = layout_on_gpu(1, 2);
   early.sharding.offload_optimizer = to(Pool::host);
   early.sharding.offload_optimizer.early = true;
-  expect_planned(early, "beside the backward pass");
+  expect_planned(early, "overlapped with the backward pass");
 }
 
 TEST(CudaPlanWithoutAGpu, takes_the_limit_for_the_workspace_of_products) {

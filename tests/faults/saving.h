@@ -24,7 +24,7 @@ inline void save_state(const std::filesystem::path& folder, int64_t step, uint64
     model.load(InitialState(seed));
     save_checkpoint(model, {.step = step, .world_size = ranks, .zero_stage = 2}, folder,
                     [&](const std::filesystem::path& to) {
-                      export_beside_weights(decoder.config(), DType::f32, {.tokenizer = "bytes"}, to);
+                      export_companions(decoder.config(), DType::f32, {.tokenizer = "bytes"}, to);
                     });
     if (world.rank() == 0) remove_old_checkpoints(folder, 1);
   });

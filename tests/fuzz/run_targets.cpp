@@ -44,8 +44,8 @@ struct SavedCheckpoint {
     model.load(InitialState(1));
     std::filesystem::rename(save_checkpoint(model, {.step = 1}, folder.path(),
                                             [&](const std::filesystem::path& to) {
-                                              export_beside_weights(decoder.config(), DType::f32,
-                                                                    {.tokenizer = "bytes"}, to);
+                                              export_companions(decoder.config(), DType::f32, {.tokenizer = "bytes"},
+                                                                to);
                                             }),
                             path);  // a name that is no step's
   }
@@ -89,7 +89,7 @@ void read_checkpoint_manifest(std::span<const std::byte> bytes) {
   for (const std::string& text : {std::string(text_of(bytes)), with_own_checksum(text_of(bytes))}) {
     saved.folder.write("saved/manifest.json", text);
     accept_or_refuse([&] { contents_of(saved.path); });
-    accept_or_refuse([&] { check_files_beside(saved.path); });
+    accept_or_refuse([&] { check_other_files(saved.path); });
     accept_or_refuse([&] {
       ShardedModel model(saved.context, *saved.world, saved.decoder, {});
       model.load(Checkpoint(saved.path, saved.decoder));

@@ -306,7 +306,7 @@ TEST(Agreement, holds_with_gradients_in_files) {
 }
 
 NOUGHT_SIZE(medium);
-TEST(Agreement, holds_with_updates_beside_passes) {
+TEST(Agreement, holds_with_updates_overlapped_with_passes) {
   const test::TempFolder folder;
   int i = 0;
   for (const int stage : {0, 1, 2, 3})

@@ -1,7 +1,7 @@
-// What moves beside passes is hidden where step_time() says that it can be: at least four fifths of it. By order: it
-// has moved when the last pass ends, if that pass is long enough, and need not move before the first. And by the clock,
-// which is for a quiet machine: on a drive that is late with every byte, beside passes that wait in place of computing,
-// so that cores do not count.
+// What moves overlapped with passes is hidden where step_time() says that it can be: at least four fifths of it. By
+// order: it has moved when the last pass ends, if that pass is long enough, and need not move before the first. And by
+// the clock, which is for a quiet machine: on a drive that is late with every byte, overlapped with passes that wait in
+// place of computing, so that cores do not count.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -264,7 +264,7 @@ class HiddenTransfers : public testing::Test {
   /// Bytes that step_time() says are hidden by passes that are long enough, and those that have moved in a step when
   /// its last pass ends, after it has waited for four fifths of them. Nothing but parameters moves before the first
   /// pass.
-  std::pair<double, int64_t> moved_beside_passes(const Case& each) const {
+  std::pair<double, int64_t> moved_during_passes(const Case& each) const {
     CountingDrive drive;
     const test::ScopedSwapFault scope(drive.fault());
     const OffloadOptions offload = states(each);
@@ -296,11 +296,11 @@ class HiddenTransfers : public testing::Test {
 
 TEST_F(HiddenTransfers, have_moved_when_passes_that_are_long_enough_end) {
   for (const Case& each : kHiding) {
-    const auto [wanted, moved] = moved_beside_passes(each);
+    const auto [wanted, moved] = moved_during_passes(each);
     EXPECT_GT(wanted, 0.5 * kStates) << each.name;
     EXPECT_GE(static_cast<double>(moved), 0.8 * wanted) << each.name;
   }
-  const auto [wanted, moved] = moved_beside_passes({.name = "after the passes"});
+  const auto [wanted, moved] = moved_during_passes({.name = "after the passes"});
   EXPECT_EQ(wanted, 0);
   EXPECT_EQ(moved, 0);
 }

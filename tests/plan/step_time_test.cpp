@@ -56,7 +56,7 @@ TEST(StepTime, what_no_update_moves_is_hidden_behind_the_passes) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).seconds(), 18 + 3);
 }
 
-TEST(StepTime, an_update_beside_passes_hides_its_files_there_too) {
+TEST(StepTime, an_update_overlapped_with_passes_hides_its_files_there_too) {
   OffloadOptions options{.tier = {Pool::file}, .early = true};
   // 12 s of passes, 8 of them backward, and 6 of the update; 4 s of reads and 5 s of writes.
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with(options), kRates).seconds(), 18);
@@ -165,7 +165,8 @@ TEST(StepTime, collectives_take_a_time_for_each_call_and_for_what_they_send) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), ring, rates).seconds(), 18 + (2 + 3) + (1 + 2 + 4));
   rates.share = 0.5;  // cores are free
   prediction.layout.sharding.overlap = true;
-  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + 12 - 8) << "beside the backward pass";
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + 12 - 8)
+      << "overlapped with the backward pass";
 }
 
 TEST(StepTime, the_host_takes_time_for_every_operation) {

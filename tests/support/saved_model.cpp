@@ -14,7 +14,7 @@ std::filesystem::path SavedModel::save(const std::filesystem::path& folder) cons
     CheckpointInfo saved = info;
     saved.world_size = ranks;
     save_checkpoint(sharded, saved, folder, [&](const std::filesystem::path& to) {
-      if (!tokenizer.empty()) export_beside_weights(model, settings.dtype, {tokenizer}, to);
+      if (!tokenizer.empty()) export_companions(model, settings.dtype, {tokenizer}, to);
     });
   });
   return checkpoint_path(folder, info.step);

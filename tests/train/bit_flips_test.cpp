@@ -44,7 +44,7 @@ struct Read {
 /// What a run and the other commands read. Throws what they throw.
 Read read_all(const fs::path& path) {
   const Decoder decoder(test::tiny_llama());
-  check_files_beside(path);
+  check_other_files(path);
   read_checkpoint_info(path);
   return {read_manifest(path), test::states_in(path, decoder)};
 }

@@ -72,7 +72,7 @@ TEST_F(CheckpointManifest, of_earlier_formats_is_read_without_a_checksum) {
   manifest.erase("beside");
   EXPECT_EQ(refusal(folder, manifest), "");
   EXPECT_EQ(read_checkpoint_info(folder / "checkpoint-30").step, 30);
-  check_files_beside(folder / "checkpoint-30");
+  check_other_files(folder / "checkpoint-30");
   manifest["format"] = "nought-checkpoint-3";
   EXPECT_THAT(refusal(folder, manifest), HasSubstr("it lacks its checksum"));
 }
@@ -156,7 +156,7 @@ TEST_F(CheckpointManifest, files_beside_the_states_are_those_that_the_run_wrote)
   folder.write("checkpoint-30/config.json", "{}");
   folder.write("checkpoint-30/rank-00000.safetensors", "has checksums of its own");
   written(folder);
-  const auto refused = [&] { return message_of<IoError>([&] { check_files_beside(folder / "checkpoint-30"); }); };
+  const auto refused = [&] { return message_of<IoError>([&] { check_other_files(folder / "checkpoint-30"); }); };
   folder.write("checkpoint-30/notes.txt", "what somebody added");
   folder.write("checkpoint-30/rank-00000.safetensors", "");
   EXPECT_EQ(refused(), "");

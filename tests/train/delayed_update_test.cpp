@@ -180,7 +180,7 @@ TrainingCase unclipped(const MeshLayout& layout, const OffloadOptions& offload, 
   return each.in(DType::bf16);
 }
 
-TEST_F(DelayedRuns, updates_beside_the_backward_pass_have_the_bits_of_updates_after_it) {
+TEST_F(DelayedRuns, updates_overlapped_with_the_backward_pass_have_the_bits_of_updates_after_it) {
   for (const int of : {1, 2, 4})
     for (int stage = 0; stage <= (of == 1 ? 0 : 3); ++stage)
       for (const bool guarded : {false, true}) {

@@ -92,7 +92,7 @@ TEST(HfFolder, the_settings_of_generation_are_kept_and_get_every_token_that_ends
   const std::string from =
       folder.write("from/generation_config.json", R"({"top_p": 0.8, "eos_token_id": 7})").parent_path().string();
   std::filesystem::create_directory(folder / "to");
-  export_beside_weights(config, DType::f32, {from}, folder / "to");
+  export_companions(config, DType::f32, {from}, folder / "to");
   EXPECT_EQ(json_in(folder / "to/generation_config.json"),
             nlohmann::json({{"top_p", 0.8}, {"eos_token_id", {9, 5, 7}}, {"bos_token_id", 1}}));
   EXPECT_EQ(json_in(folder / "to/config.json")["eos_token_id"], nlohmann::json({9, 5}));

@@ -60,7 +60,7 @@ float value_at(int64_t i) { return static_cast<float>(i % 100003) * 1e-4f - 3; }
 /// A folder whose weights are value_at() of their place in the parameter.
 fs::path write_model(const TempFolder& folder) {
   test::write_weights(folder / "model", wide_llama(), value_at);
-  export_beside_weights(wide_llama(), DType::f32, {"bytes"}, folder / "model");
+  export_companions(wide_llama(), DType::f32, {"bytes"}, folder / "model");
   return folder / "model";
 }
 

@@ -160,7 +160,7 @@ TEST_F(OffloadRuns, tiles_have_the_bits_of_tiles_in_memory_and_the_gradients_of_
     }
 }
 
-/// Beside the guarded device, wherever states, gradients and parameters are: the bits of the CPU without offload.
+/// With the guarded device, wherever states, gradients and parameters are: the bits of the CPU without offload.
 class GuardedOffload : public OffloadRuns {
  protected:
   static TrainingCase plain_on(const MeshLayout& layout) {

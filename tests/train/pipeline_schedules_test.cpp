@@ -57,7 +57,7 @@ TEST(PipelineSchedules, the_passes_have_the_published_orders) {
   }
 }
 
-TEST(PipelineSchedules, transfers_stand_beside_the_passes_that_make_and_read_them) {
+TEST(PipelineSchedules, transfers_stand_overlapped_with_the_passes_that_make_and_read_them) {
   EXPECT_EQ(pipeline_schedule(kFour, 0, 2).str(), "F0 SF0 F1 SF1 RB0 B0 RB1 B1 reduce update");
   EXPECT_EQ(pipeline_schedule(kFour, 2, 2).str(), "RF0 F0 SF0 RF1 F1 SF1 RB0 B0 SB0 RB1 B1 SB1 reduce update");
   EXPECT_EQ(pipeline_schedule(kFour, 3, 2).str(), "RF0 F0 B0 SB0 RF1 F1 B1 SB1 reduce update");

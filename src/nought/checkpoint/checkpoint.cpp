@@ -181,7 +181,7 @@ Entries take_entries(int ranks, const fs::path& folder) {
 }  // namespace
 
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
-                         const std::function<void(const fs::path&)>& add_beside, const CheckpointedWorkers& workers) {
+                         const std::function<void(const fs::path&)>& add_files, const CheckpointedWorkers& workers) {
   const fs::path path = checkpoint_path(folder, info.step), partial = partial_folder(path);
   Communicator& world = workers.world == nullptr ? model.mesh().world() : *workers.world;
   const bool first = world.rank() == 0;
@@ -192,7 +192,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   world.barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
-      if (add_beside) add_beside(partial);
+      if (add_files) add_files(partial);
       Entries entries = take_entries(info.world_size, partial);
       const Json own = entries.own.empty() ? Json() : rank_states_json(model.mesh(), std::move(entries.own));
       write_manifest(info, std::move(entries.blocks), partial, own);

@@ -34,11 +34,11 @@ struct CheckpointedWorkers {
   LocalSteps* steps = nullptr;
 };
 
-/// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_beside` with the unfinished
+/// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_files` with the unfinished
 /// folder, so that it can add files, such as the model's config.json and tokenizer. IoError.
 std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
                                       const std::filesystem::path& folder,
-                                      const std::function<void(const std::filesystem::path&)>& add_beside = {},
+                                      const std::function<void(const std::filesystem::path&)>& add_files = {},
                                       const CheckpointedWorkers& workers = {});
 
 /// The states of a checkpoint, as the start of a run.

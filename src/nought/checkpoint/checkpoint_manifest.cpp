@@ -37,7 +37,7 @@ std::string checksum_of_file(const fs::path& file) { return xxh3_of(MappedFile(f
 bool is_of_states(const fs::path& file) { return file.filename().string().starts_with("rank-"); }
 
 /// The checksums of config.json, the tokenizer and what else lies beside the states.
-Json checksums_beside(const fs::path& folder) {
+Json other_checksums(const fs::path& folder) {
   Json checksums = Json::object();
   for (const auto& entry : entries_of(folder))
     if (entry.is_regular_file() && !is_of_states(entry.path()))
@@ -124,7 +124,7 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
                 {"written_by", info.written_by},
                 {"written_at", utc_now()},
                 {"about", info.about},
-                {"beside", checksums_beside(folder)},
+                {"beside", other_checksums(folder)},
                 {"blocks", std::move(blocks)}};
   if (info.validated) manifest["validated"] = *info.validated;
   if (info.pending)
@@ -202,7 +202,7 @@ CheckpointInfo read_checkpoint_info(const fs::path& checkpoint) {
   return info_in(read_manifest(checkpoint), checkpoint);
 }
 
-void check_files_beside(const fs::path& checkpoint) {
+void check_other_files(const fs::path& checkpoint) {
   const Json manifest = read_manifest(checkpoint);
   const Json beside = manifest.value("beside", Json::object());
   for (const auto& [name, checksum] : beside.items())

@@ -75,7 +75,7 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& checkpoint);
 
 /// IoError, which names the file, if a file beside the states is not as the run wrote it. Whoever reads these files
 /// asks this first; a run that resumes does not read them. Earlier versions do not say, so all is well with theirs.
-void check_files_beside(const std::filesystem::path& checkpoint);
+void check_other_files(const std::filesystem::path& checkpoint);
 
 /// Throws IoError: the manifest is damaged, as a reader of it has found.
 [[noreturn]] void fail_damaged(const std::filesystem::path& checkpoint, std::string_view what);

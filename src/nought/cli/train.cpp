@@ -254,7 +254,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   if (options.quiet) progress.set_quiet();
   for (const Resolved& row : plan.resolved)
     if (row.key == "update_beside_backward")
-      progress.set_update_order(row.value == "true" ? "updates run beside the backward pass: " + row.reason
+      progress.set_update_order(row.value == "true" ? "updates run overlapped with the backward pass: " + row.reason
                                                     : "updates wait for the backward pass: " + row.reason);
   if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings

@@ -84,7 +84,7 @@ class FlightRecorder {
   FlightActivity activity_;
   std::string_view subject_;
   uint64_t calls_ = 0;
-  mutable std::mutex mutex_;  // a thread beside the passes may issue the calls of a group of its own
+  mutable std::mutex mutex_;  // a thread that runs during the passes may issue the calls of a group of its own
 };
 
 /// While it lives, a call runs.

@@ -118,7 +118,7 @@ class MpiEngine {
   /// As wait_until, for a condition outside of MPI. `messages` says whether the call has MPI messages under way; they
   /// are moved on meanwhile, because otherwise ranks could wait for each other in a circle.
   template <class Ready>
-  void wait_beside_messages(const Call& call, bool messages, Ready&& ready) {
+  void wait_with_messages(const Call& call, bool messages, Ready&& ready) {
     wait_until(call, [&] {
       if (ready()) return true;
       if (messages) progress();

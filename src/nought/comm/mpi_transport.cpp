@@ -65,13 +65,13 @@ MpiTransport::~MpiTransport() {
 
 void MpiTransport::send_chunk(const Call& call, const std::vector<SharedWindows::OutgoingChunk>& outgoing_chunks) {
   if (local_peers_.empty()) return;
-  engine_.wait_beside_messages(call, !remote_peers_.empty(),
-                               [&] { return neighbours_->windows->try_send(outgoing_chunks); });
+  engine_.wait_with_messages(call, !remote_peers_.empty(),
+                             [&] { return neighbours_->windows->try_send(outgoing_chunks); });
 }
 
 Tensor MpiTransport::receive_chunk(const Call& call, int from, DType dtype, int64_t numel) {
   Tensor chunk;
-  engine_.wait_beside_messages(call, !remote_peers_.empty(), [&] {
+  engine_.wait_with_messages(call, !remote_peers_.empty(), [&] {
     chunk = neighbours_->windows->try_receive(local_rank(from), dtype, numel);
     return chunk.defined();
   });

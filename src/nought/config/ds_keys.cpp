@@ -94,7 +94,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.offload_optimizer.fast_init", "false", no_effect,
      "masters are read from where the weights come from, once"},
     {"zero_optimization.offload_optimizer.super_offload", "false", no_effect, kHostIsDevice,
-     "updates run beside the backward pass by themselves, where nothing has to be known before them"},
+     "updates run overlapped with the backward pass by themselves, where nothing has to be known before them"},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", "0.8 | 0.9", gated, kGated},
     {"zero_optimization.zenflow", "null", refused, "ZenFlow updates some columns late, which changes results"},
 

@@ -28,7 +28,7 @@ double share_that_moves(Resolver& r) {
   return ratio.given ? r.note("ratio", ratio) : ratio.value;
 }
 
-void offload_beside_gpu(Resolver& r, const Candidate<std::string>& device) {
+void offload_from_gpu(Resolver& r, const Candidate<std::string>& device) {
   const std::string path = "zero_optimization.offload_optimizer.";
   r.plan.resolved.push_back({"offload_optimizer", "cpu", device.reason});
   r.plan.layout.sharding.offload_optimizer.sub_group = elements_of_tile(r);
@@ -127,7 +127,7 @@ void resolve_offload(Resolver& r) {
   }
   if (device.value == "cpu") {
     r.plan.layout.sharding.offload_optimizer.tier.pool = Pool::host;
-    if (r.plan.layout.on_gpu()) return offload_beside_gpu(r, device);
+    if (r.plan.layout.on_gpu()) return offload_from_gpu(r, device);
     warn_of_host_memory(r, device);
   }
   if (section.ratio.given && section.ratio.value != 1)
@@ -148,12 +148,12 @@ void resolve_delayed_update(Resolver& r) {
     if (warmup.given) r.warn(fmt::format("{} has no effect without training.delayed_update", warmup.place));
     return;
   }
-  require<ConfigError>(!gives_direction(r.plan.layout.sharding.optimizer.method),
-                       "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
-                       "talk to each other, and cannot run beside their passes; use another optimizer, or leave "
-                       "updates where they are",
-                       delayed.place,
-                       std::holds_alternative<LambOptions>(r.plan.layout.sharding.optimizer.method) ? "Lamb" : "Muon");
+  require<ConfigError>(
+      !gives_direction(r.plan.layout.sharding.optimizer.method),
+      "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
+      "talk to each other, and cannot run overlapped with their passes; use another optimizer, or leave "
+      "updates where they are",
+      delayed.place, std::holds_alternative<LambOptions>(r.plan.layout.sharding.optimizer.method) ? "Lamb" : "Muon");
   r.note("delayed_update", delayed);
   require_at_least<int64_t>(warmup, 0);
   r.plan.layout.sharding.offload_optimizer.delay_after = r.note("delayed_update_warmup_steps", warmup);
@@ -188,7 +188,7 @@ void resolve_gradient_tier(Resolver& r) {
 
 void resolve_early_update(Resolver& r) {
   OffloadOptions& options = r.plan.layout.sharding.offload_optimizer;
-  const char* const awaited = options.delay_after            ? "updates run beside the next step instead"
+  const char* const awaited = options.delay_after            ? "updates run overlapped with the next step instead"
                               : r.plan.gradient_clipping > 0 ? "clipping needs the norm of all gradients first"
                               : r.plan.loss_scale            ? "a loss scale needs all gradients first"
                               : r.plan.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"

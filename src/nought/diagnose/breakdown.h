@@ -18,7 +18,7 @@ struct StepBreakdown {
   double exposed = 0;          // how long the computing thread waited meanwhile
   double data = 0;             // reading the samples
   double offload = 0;          // how long what is offloaded was on its way from or to files
-  double offload_exposed = 0;  // how long the computing thread waited for it, or for an update beside its work
+  double offload_exposed = 0;  // how long the computing thread waited for it, or for an update overlapped with its work
   double forward_waits = 0, backward_waits = 0;  // parts of these phases in which the computing thread waited
 
   /// The fraction of the communication that ran while the computing thread did not wait; 1 if there was none.

@@ -1,4 +1,5 @@
-// DeviceCopies: copies between a device and the host that run beside the compute stream, on a stream for each way.
+// DeviceCopies: copies between a device and the host that run overlapped with the compute stream, on a stream for each
+// way.
 #pragma once
 
 #include <initializer_list>

@@ -25,7 +25,7 @@ struct StateTraffic {
 /// Seconds of a rank.
 struct StateTimes {
   double on_way = 0;  // in which states, gradients or parameters were on their way from or to files
-  double waited = 0;  // in which its thread waited for them, or for an update beside its own work
+  double waited = 0;  // in which its thread waited for them, or for an update overlapped with its own work
 
   friend StateTimes operator+(const StateTimes& a, const StateTimes& b) {
     return {a.on_way + b.on_way, a.waited + b.waited};

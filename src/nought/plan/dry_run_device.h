@@ -1,6 +1,6 @@
-// The device of a dry run: like a GPU, it gives memory that the host has no access to, and streams that run beside
-// the host. Nothing is computed or copied, and what its streams hold is held as long as on a GPU (tensor/held_work.h).
-// It takes no driver and no GPU.
+// The device of a dry run: like a GPU, it gives memory that the host has no access to, and streams that run in parallel
+// to the host. Nothing is computed or copied, and what its streams hold is held as long as on a GPU
+// (tensor/held_work.h). It takes no driver and no GPU.
 #pragma once
 
 #include <memory>

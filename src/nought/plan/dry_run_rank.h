@@ -57,8 +57,8 @@ struct DryRunRank {
   void begin();
   /// One step, without meetings.
   void step(Engine& engine, std::span<const Batch> batches);
-  /// All fragments meet, with a step between where they travel beside steps. Returns what all meetings send, without
-  /// these steps.
+  /// All fragments meet, with a step between where they travel overlapped with steps. Returns what all meetings send,
+  /// without these steps.
   Traffic meet(const std::function<void()>& step_between);
   /// What was sent in each group so far.
   std::vector<Mesh::GroupTraffic> traffic_by_axes() const;

@@ -217,7 +217,7 @@ StepTime time_of(const ModelConfig& config, const Prediction& prediction, Operat
                     rates, true, true, left);
   left -= add_files(parts, prediction.of_inputs, "saved inputs", rates, true, true, left);
   left -= add_files(parts, prediction.of_gradients, "gradients", rates, true, true, left);
-  // An update beside passes has a thread of its own, which waits for files while the step goes on.
+  // An update overlapped with passes has a thread of its own, which waits for files while the step goes on.
   const bool beside = options.early || options.delay_after;
   const double share_of_passes = options.delay_after ? 1 : backward_share(prediction.layout.recompute.mode);
   const int64_t tiles = options.tiles();

@@ -49,10 +49,11 @@ struct StepTime {
 /// What a step of the first rank with the prediction's place takes. Products take what they do at the rate of products
 /// and all other operations what they do at that of memory, one after the other; with `times` each operation takes what
 /// was measured of it, and the host's work for each is added. Collectives take a time for each call and for what they
-/// send; beside the backward pass where a rank's threads leave cores free. A pipeline stage waits for the others as its
-/// timeline shows, and ranks that are more than the cores wait for these. Reads and writes of files run beside: those
-/// of the update beside it, as far as its options let them, others beside the passes. An update beside the passes, of
-/// the same step or of the next one, hides its own there too; its arithmetic takes the same cores.
+/// send; overlapped with the backward pass where a rank's threads leave cores free. A pipeline stage waits for the
+/// others as its timeline shows, and ranks that are more than the cores wait for these. Reads and writes of files run
+/// beside: those of the update beside it, as far as its options let them, others overlapped with the passes. An update
+/// overlapped with the passes, of the same step or of the next one, hides its own there too; its arithmetic takes the
+/// same cores.
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates);
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, OperationTimes& times);
 /// What a step takes at the slowest of these places of a pipeline.

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // "gpt2-vocab.json" has its merges in "gpt2-merges.txt".
-fs::path merges_beside(const fs::path& vocab) {
+fs::path merges_of(const fs::path& vocab) {
   std::string name = vocab.stem().string();
   replace_all(name, "vocab", "merges");
   const fs::path file = vocab.parent_path() / (name + ".txt");
@@ -59,7 +59,7 @@ bool read_config(const fs::path& folder) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const fs::path& vocab) {
-  const fs::path merges_file = merges_beside(vocab);
+  const fs::path merges_file = merges_of(vocab);
   const std::string bytes = read_bytes(vocab), merges_text = read_bytes(merges_file);
   const Json json = parse_json(bytes, vocab.string());
   require<ConfigError>(json.is_object(), "{}: expected an object, found {}", vocab.string(), describe_json(json));

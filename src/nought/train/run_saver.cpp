@@ -66,7 +66,7 @@ TokenizerExport RunSaver::exported_tokenizer() const {
 
 void RunSaver::write_beside(const fs::path& folder) const {
   if (adapter_ == nullptr)
-    return export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
+    return export_companions(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
   adapter_->write_config(folder);
   export_tokenizer(exported_tokenizer(), folder);
 }

@@ -60,8 +60,8 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   copy_weights(source, writer, memory);
   writer.finish();
   const std::string tokenizer = tokenizer_name(source);
-  export_beside_weights(source.config(), dtype_of_most(specs),
-                        {tokenizer.empty() ? source.folder().string() : tokenizer}, folder);
+  export_companions(source.config(), dtype_of_most(specs), {tokenizer.empty() ? source.folder().string() : tokenizer},
+                    folder);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
   return report;

@@ -110,8 +110,8 @@ ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, con
   return config;
 }
 
-void export_beside_weights(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
-                           const std::filesystem::path& folder) {
+void export_companions(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
+                       const std::filesystem::path& folder) {
   write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
   export_tokenizer(tokenizer, folder);
   write_generation_config(config, tokenizer.tokenizer, folder);
@@ -131,7 +131,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const Toke
     });
   if (writer) {
     writer->finish();
-    export_beside_weights(config, dtype, tokenizer, folder);
+    export_companions(config, dtype, tokenizer, folder);
   }
   model.mesh().world().barrier().wait();  // when anyone returns, the folder is there
 }

@@ -54,8 +54,8 @@ ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, con
 
 /// Writes what a folder holds beside its weights: config.json, generation_config.json and the tokenizer. Where the
 /// tokenizer's folder has a generation_config.json, its other settings are kept.
-void export_beside_weights(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
-                           const std::filesystem::path& folder);
+void export_companions(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
+                       const std::filesystem::path& folder);
 
 /// Writes the weights in the parameters' dtype, with config.json and tokenizer, so that transformers and `nought
 /// generate` load them. Collective: all ranks call it, and rank 0 writes. At most one whole Unit is in memory at a

@@ -69,7 +69,7 @@ RunPlan with_facts_of_model(RunPlan plan) {
 
 /// A checkpoint whose config.json and tokenizer are as the run wrote them. IoError if they are not.
 FoundModel of_checkpoint(const fs::path& path, std::string choice = {}) {
-  check_files_beside(path);
+  check_other_files(path);
   return {path, std::move(choice)};
 }
 

@@ -7,8 +7,8 @@
 // stay where they are. Anchor and v are cut over the ranks of a worker as ZeRO cuts optimizer states, at every stage.
 //
 // The Units are cut into fragments, which meet in turn. A fragment may begin to meet some steps before its workers go
-// on from the result: then deltas travel beside these steps, and what a worker has learned meanwhile is mixed in by
-// `keeps_local`.
+// on from the result: then deltas travel overlapped with these steps, and what a worker has learned meanwhile is mixed
+// in by `keeps_local`.
 #pragma once
 
 #include <optional>

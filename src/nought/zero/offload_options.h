@@ -21,9 +21,10 @@ struct OffloadOptions {
   bool writes_behind = false;                  // the last one is written meanwhile
   int64_t buffers = kLeastBuffers;             // of sub_group elements, as DeepSpeed counts them
   static constexpr int64_t kLeastBuffers = 4;  // parameter, gradient and two states
-  /// Segments may be updated beside the backward pass as their gradients become final, where states are offloaded.
+  /// Segments may be updated overlapped with the backward pass as their gradients become final, where states are
+  /// offloaded.
   bool early = false;
-  /// Given: every update after so many is put off by one step, and computed beside the step between.
+  /// Given: every update after so many is put off by one step, and computed overlapped with the step between.
   std::optional<int64_t> delay_after = {};
   double ratio = 1;  // the share of the tiles that do not stay on the device
   /// With files: the sums of gradients are in the file too, between the backward pass of their Unit and the update.

@@ -294,7 +294,7 @@ void Reducer::send_bucket(Filling filling) {
 
 void Reducer::send(Flight flight) {
   for (Flight& earlier : flights_)
-    if (earlier.coded) earlier.coded->cross();  // its second hop runs beside the next Unit's passes
+    if (earlier.coded) earlier.coded->cross();  // its second hop runs overlapped with the next Unit's passes
   flights_.push_back(std::move(flight));
   // Gradients that became a copy for the wire free their own buffer at once: bound the copies here.
   while (wire_ != dtype_ && flights_.size() > kFlights + 1) complete_oldest();

@@ -39,7 +39,7 @@ class Reducer {
     Policy policy = {};        // that of segments which several ranks share out
     DType dtype = DType::f32;  // gradients accumulate in it
     DType wire = DType::f32;   // gradients travel in it
-    bool overlap = true;       // reductions run beside the backward pass
+    bool overlap = true;       // reductions run overlapped with the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
     /// Where shards of gradients are kept; the host: beside a device that is none. Those that ranks of other stages or
     /// replicas add theirs to stay on the device.

@@ -74,7 +74,7 @@ void RotatingServers::serve(Slot& slot) {
   }
   for (const Event& event : events) event.wait();
   // The sums of squares by Unit, and the loss: added as the Engine adds them in synchronous training. What a thread
-  // beside the passes allocates would make their peak a matter of time, so it has room of its own.
+  // overlapped with the passes allocates would make their peak a matter of time, so it has room of its own.
   const int64_t units = sums_.numel() - 2;
   optimizer.lane().sum_held_squares(sums_.flat(0, units), room_);
   const std::array<double, 2> told{slot.of.loss_sum, slot.of.stop ? 1.0 : 0.0};

@@ -1,9 +1,10 @@
 // RotatingServers: asynchronous data parallelism in which every rank is a worker, and the server of the parameters
 // whose states it has.
 //
-// A rank pushes the gradients of its step to all servers and goes on. A thread beside its passes takes the gradients
-// that others push to it, adds them in the order of the ranks, updates its interval, and hands it to all. So every link
-// carries at most 2 Psi (N - 1) / N elements in a step, as in synchronous training, and no rank is a bottleneck.
+// A rank pushes the gradients of its step to all servers and goes on. A thread that runs during its passes takes the
+// gradients that others push to it, adds them in the order of the ranks, updates its interval, and hands it to all. So
+// every link carries at most 2 Psi (N - 1) / N elements in a step, as in synchronous training, and no rank is a
+// bottleneck.
 //
 // Staleness s: the gradients of step t are of parameters in which at most s earlier updates are missing. A rank waits
 // only where it would begin a step with more; so ranks may be up to s steps apart. Which updates are missing is fixed

@@ -15,7 +15,7 @@ namespace nought {
 struct SegmentStates {
   SegmentIndex at;
   Communicator* ranks = nullptr;             // that share it out
-  bool early = false;                        // it may be updated beside the backward pass
+  bool early = false;                        // it may be updated overlapped with the backward pass
   bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
   Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
   Interval scope;                            // elements of the segment's flat buffer that this rank updates

@@ -7,8 +7,8 @@
 // ranks' shards whatever the stage, sums over a parameter add the shards' sums in rank order, and a matrix that Muon
 // orthogonalises is computed by one rank, for all.
 //
-// Updates that are not made at once are those of its UpdateLane: beside the backward pass, one step late, or by a
-// server. Lamb and Muon (DirectedUpdate) and 1-bit optimizers (CompressedUpdate) have updates of their own.
+// Updates that are not made at once are those of its UpdateLane: overlapped with the backward pass, one step late, or
+// by a server. Lamb and Muon (DirectedUpdate) and 1-bit optimizers (CompressedUpdate) have updates of their own.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ struct ShardingOptions {
   Policy policy = {};
   DType dtype = DType::f32;           // parameters and activations have it
   DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
-  bool overlap = true;                // communication runs beside computation: changes time, never bits
+  bool overlap = true;                // communication runs overlapped with computation: changes time, never bits
   bool training = true;               // false: parameters only; what needs gradients is an Error
   OptimizerOptions optimizer = {};
   std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype

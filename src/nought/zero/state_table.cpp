@@ -128,7 +128,7 @@ StateTable::Walk StateTable::plan_walk(std::span<const SegmentStates* const> seg
   for (const SegmentStates* state : segments)
     for (size_t i = 0; i < state->tiles.size(); ++i) {
       Tensor parameter;  // without work beside, only while it is updated
-      if (beside_ != Beside::nothing) parameter = beside_ == Beside::step ? state->next : parameter_of(*state);
+      if (overlap_ != Overlap::nothing) parameter = overlap_ == Overlap::step ? state->next : parameter_of(*state);
       walk.tiles.push_back({*state, &state->tiles[i], std::move(parameter), walk.uses.size() % store_->places()});
       walk.uses.push_back({state->stored[i], rows.reads, rows.writes});
       walk.most = std::max(walk.most, state->tiles[i].numel);
@@ -138,7 +138,7 @@ StateTable::Walk StateTable::plan_walk(std::span<const SegmentStates* const> seg
 
 double StateTable::run(Walk& walk, const TileWork& fetch, const TileWork& work) const {
   std::vector<TileView>& tiles = walk.tiles;
-  const bool alone = beside_ == Beside::nothing, writes = alone && walk.rows.writes != 0;
+  const bool alone = overlap_ == Overlap::nothing, writes = alone && walk.rows.writes != 0;
   const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
   return store_->run(
       walk.uses,
@@ -264,23 +264,23 @@ void StateTable::in_f32(const TileView& tile, const TrainedPiece& piece, const U
   }
 }
 
-StateTable::Walk StateTable::begin_beside(Beside beside, const Context& by,
-                                          std::span<const SegmentStates* const> segments) {
-  beside_ = beside;
+StateTable::Walk StateTable::begin_overlap(Overlap with, const Context& by,
+                                           std::span<const SegmentStates* const> segments) {
+  overlap_ = with;
   worker_context_ = by;
   Walk walk = plan_walk(segments, {});
   hold_rooms(walk);
-  if (beside_ == Beside::backward)
+  if (overlap_ == Overlap::backward)
     for (const SegmentStates* state : segments)
       if (reads_gradients(*state) || (by_host() && !gradients_of(*state).on_host()))
         store_->hold(StateStore::Room::gradients, reducer_.dtype());
   return walk;
 }
 
-void StateTable::end_beside() {
+void StateTable::end_overlap() {
   store_->release();
   held_rooms_.clear();
-  beside_ = Beside::nothing;
+  overlap_ = Overlap::nothing;
 }
 
 void StateTable::hold_rooms(const Walk& walk) {

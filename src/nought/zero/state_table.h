@@ -67,12 +67,12 @@ class StateTable {
   }
   /// What a walk over tiles computes beside: the next step, whose gradients and parameters it leaves alone, or the
   /// backward pass of its own step.
-  enum class Beside : uint8_t { nothing, backward, step };
+  enum class Overlap : uint8_t { nothing, backward, step };
   /// From now on tiles of these segments are updated beside that, by what `by` computes with. Takes all the room that
   /// run() needs, so that what is alive does not depend on when a thread gets to it. Nothing is under way.
-  Walk begin_beside(Beside beside, const Context& by, std::span<const SegmentStates* const> segments);
-  void end_beside();
-  Beside beside() const { return beside_; }
+  Walk begin_overlap(Overlap with, const Context& by, std::span<const SegmentStates* const> segments);
+  void end_overlap();
+  Overlap overlap() const { return overlap_; }
   /// Number of the update which is computed, from 1 on: stochastic rounding depends on it.
   void set_number(int64_t number) { number_ = number; }
   int64_t number() const { return number_; }
@@ -80,7 +80,7 @@ class StateTable {
   // --- a tile under way ---
   /// What an update reads, over the scope.
   Tensor gradients_of(const SegmentStates& state) const {
-    return beside_ == Beside::step ? state.held : reducer_.reduced(state.at);
+    return overlap_ == Overlap::step ? state.held : reducer_.reduced(state.at);
   }
   void fetch_gradients(const TileView& tile) const;
   /// The piece's gradient, where the update is made; after fetch_gradients().
@@ -94,7 +94,7 @@ class StateTable {
   StateStore* transfers(const TileView& tile) const { return by_host() && !tile.of->stays ? store_.get() : nullptr; }
   /// What the update of values computes with that are on the host, or on the device.
   const Context& context_of(const Tensor& values) const {
-    if (beside_ != Beside::nothing) return worker_context_;
+    if (overlap_ != Overlap::nothing) return worker_context_;
     return values.on_host() ? local_ : context_;
   }
   /// Calls f(span, interval of the piece) with an f32 parameter and f32 states; where they are kept narrower, stretch
@@ -129,7 +129,7 @@ class StateTable {
   /// A line for the user on where states are, if that is a file; else "".
   std::string note() const { return store_->note(); }
   StateTraffic traffic() const;
-  /// That of gradients in files beside the passes, which is a part of it.
+  /// That of gradients in files overlapped with the passes, which is a part of it.
   StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->traffic() : StateTraffic{}; }
   StateTimes times() const;
 
@@ -146,11 +146,12 @@ class StateTable {
   void end_update(const SegmentStates& state) const;
   /// True if they are in a file, from which the update reads them.
   bool reads_gradients(const SegmentStates& state) const {
-    return reads_files_ && beside_ != Beside::step && reducer_.stored(state.at);
+    return reads_files_ && overlap_ != Overlap::step && reducer_.stored(state.at);
   }
   /// Room beside such values.
   Tensor workspace(const Tensor& beside, const Shape& shape, DType dtype) const;
-  /// Room for so many f32 elements of a stretch: that which is held for an update beside the computation, or new.
+  /// Room for so many f32 elements of a stretch: that which is held for an update overlapped with the computation, or
+  /// new.
   std::vector<Tensor> stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const;
   void hold_rooms(const Walk& walk);
   void load(const StateSource& source, const TileView& tile, const TrainedPiece& piece) const;
@@ -162,7 +163,7 @@ class StateTable {
 
   Context context_;
   Context local_;           // that of updates by the host; the device's where that is the same
-  Context worker_context_;  // that of updates beside other work
+  Context worker_context_;  // that of updates overlapped with other work
   Mesh mesh_;
   OptimizerOptions options_;
   OffloadOptions offload_;
@@ -173,7 +174,7 @@ class StateTable {
   bool reads_files_ = false;  // the reducer keeps gradients in a file
   std::vector<SegmentStates> states_;
   std::vector<Tensor> held_rooms_;
-  Beside beside_ = Beside::nothing;  // changed while nothing is under way
+  Overlap overlap_ = Overlap::nothing;  // changed while nothing is under way
   int64_t number_ = 0;
   mutable double waited_ = 0;
 };

@@ -34,12 +34,12 @@ void UpdateLane::make_worker() {
   if (is_thread && !table_.by_host()) worker_->submit(use_one_openmp_thread);
 }
 
-void UpdateLane::wait_beside() {
+void UpdateLane::wait_overlapped() {
   waited_ += seconds_of([&] { std::exchange(done_, {}).wait(); });
   context_.stream->wait(worker_context_.stream->record());
 }
 
-// --- beside the backward pass ---
+// --- overlapped with the backward pass ---
 
 /// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
 /// Offloaded parameters are brought and written by the rank's own thread.
@@ -69,7 +69,7 @@ void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
     early_->begun[static_cast<size_t>(state - table_.segments().data())] = false;
   early_->square = Tensor::empty(*context_.memory, {1}, DType::f64, Category::workspace, context_.memory->host_pool());
   table_.set_number(number);
-  table_.begin_beside(StateTable::Beside::backward, worker_context_, eligible);
+  table_.begin_overlap(StateTable::Overlap::backward, worker_context_, eligible);
 }
 
 void UpdateLane::update_early() {
@@ -108,16 +108,16 @@ void UpdateLane::update_early(const TileView& tile) const {
 
 std::vector<size_t> UpdateLane::finish_early() {
   if (!early_) return {};
-  wait_beside();
-  table_.end_beside();
-  require(!early_->stopped, "an update was begun beside the backward pass from a gradient that is not finite");
+  wait_overlapped();
+  table_.end_overlap();
+  require(!early_->stopped, "an update was begun overlapped with the backward pass from a gradient that is not finite");
   return std::exchange(early_, {})->updated;
 }
 
 bool UpdateLane::abandon_early() {
   if (!early_) return false;
-  wait_beside();
-  table_.end_beside();
+  wait_overlapped();
+  table_.end_overlap();
   return std::exchange(early_, {})->changed;
 }
 
@@ -169,10 +169,10 @@ void UpdateLane::delay(double lr, double gradient_scale) {
 }
 
 void UpdateLane::start(int64_t number) {
-  if (!pending_ || table_.beside() == StateTable::Beside::step) return;
+  if (!pending_ || table_.overlap() == StateTable::Overlap::step) return;
   table_.set_number(number);
-  const auto walk =
-      std::make_shared<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
+  const auto walk = std::make_shared<StateTable::Walk>(
+      table_.begin_overlap(StateTable::Overlap::step, worker_context_, table_.all()));
   for (const SegmentStates& state : table_.segments())
     if (!state.keeps_masters()) context_.copy(residency_.read(state.at, state.scope), state.next);
   worker_context_.stream->wait(context_.stream->record());
@@ -190,8 +190,8 @@ void UpdateLane::start(int64_t number) {
 bool UpdateLane::complete(int64_t number) {
   if (!pending_) return false;
   start(number);
-  wait_beside();
-  table_.end_beside();
+  wait_overlapped();
+  table_.end_overlap();
   for (const SegmentStates& state : table_.segments()) {
     residency_.begin_update(state.at, Pool::device, /*reads=*/false);
     context_.copy(state.next, table_.parameter_of(state));
@@ -217,7 +217,7 @@ void UpdateLane::load_pending(const StateSource& source, const PendingUpdate& pe
 // --- as a server ---
 
 void UpdateLane::begin_serving() {
-  require(!pending_ && table_.beside() == StateTable::Beside::nothing, "servers begin while an update is pending");
+  require(!pending_ && table_.overlap() == StateTable::Overlap::nothing, "servers begin while an update is pending");
   for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.talks_to_ranks(),
                          "servers cannot update by Lamb, Muon or 1-bit optimizers: ranks would talk to each other");
@@ -226,14 +226,14 @@ void UpdateLane::begin_serving() {
   make_room_for_delay();
   for (const SegmentStates& state : table_.segments())
     context_.copy(residency_.read(state.at, state.scope), state.next);
-  asynchronous_ =
-      std::make_unique<StateTable::Walk>(table_.begin_beside(StateTable::Beside::step, worker_context_, table_.all()));
+  asynchronous_ = std::make_unique<StateTable::Walk>(
+      table_.begin_overlap(StateTable::Overlap::step, worker_context_, table_.all()));
 }
 
 void UpdateLane::end_serving() {
   if (!asynchronous_) return;
   asynchronous_.reset();
-  table_.end_beside();
+  table_.end_overlap();
   drop_room_for_delay();
 }
 

@@ -1,9 +1,11 @@
 // UpdateLane: when and where updates are made that are not made at once, by the rank's own thread: segment by segment
-// beside the backward pass, one step late beside the passes of the step between, or by a server of asynchronous ranks.
-// It has the thread that makes them, and the gradients that were set aside for them. It never talks to other ranks.
+// overlapped with the backward pass, one step late with the passes of the step between, or by a server of asynchronous
+// ranks. It has the thread that makes them, and the gradients that were set aside for them. It never talks to other
+// ranks.
 //
-// Beside the backward pass, segments whose gradients are final are updated while earlier Units' are still computed.
-// Nothing global may stand before it (a norm that clips, a loss scale), so the bits are those of an update afterwards.
+// Overlapped with the backward pass, segments whose gradients are final are updated while earlier Units' are still
+// computed. Nothing global may stand before it (a norm that clips, a loss scale), so the bits are those of an update
+// afterwards.
 //
 // One step late: theta(t + 1) = theta(t) - A(g(theta(t - 1))) (ZeRO-Offload's one-step delayed parameter update).
 // Between two steps an update is pending, but nothing of it has begun: masters and states are those of before, and its
@@ -69,7 +71,7 @@ class UpdateLane {
   double waited() const { return waited_; }
 
  private:
-  /// An update beside the backward pass.
+  /// An update overlapped with the backward pass.
   struct Early {
     double lr = 0, gradient_scale = 1;
     std::vector<bool> begun = {};      // by segment: it is updated, or waits for update()
@@ -80,7 +82,7 @@ class UpdateLane {
   };
   void make_worker();
   /// Waits for what the worker was given.
-  void wait_beside();
+  void wait_overlapped();
   /// Whether nothing but its own gradients stands before an update of the segment.
   bool may_be_early(const SegmentStates& state) const;
   void update_early(const TileView& tile) const;

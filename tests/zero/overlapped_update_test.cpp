@@ -1,11 +1,11 @@
-// Updates beside the passes of a step, and of the next one, have the bits of updates between steps, and gradients flow
-// to the host as they become final.
+// Updates overlapped with the passes of a step, and of the next one, have the bits of updates between steps, and
+// gradients flow to the host as they become final.
 #include "support/message_of.h"
 #include "support/offload_runs.h"
 #include "support/size.h"
 #include <gmock/gmock.h>
 
-namespace nought::offload_beside_test {
+namespace nought::overlapped_update_test {
 namespace {
 
 using namespace test;
@@ -249,4 +249,4 @@ TEST_F(Offload, a_device_beside_the_host_keeps_no_sum_of_sharded_gradients) {
 }
 
 }  // namespace
-}  // namespace nought::offload_beside_test
+}  // namespace nought::overlapped_update_test
