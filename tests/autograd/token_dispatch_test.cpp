@@ -151,14 +151,14 @@ TEST(TokenDispatch, an_expert_gets_its_rows_by_rank_then_by_their_order_there) {
 TEST(TokenDispatch, rows_that_travel_as_codes_come_within_half_a_step_to_the_same_places) {
   on_ranks(Context::cpu, [](const Context& context, Communicator& ranks, const Routes& routes) {
     const ExpertRows rows = routes.of(context, ranks.rank());
-    const TokenDispatch plain(context, rows, ranks), coded(context, rows, ranks, /*codes=*/true);
+    const TokenDispatch plain(context, rows, ranks), quantized(context, rows, ranks, /*codes=*/true);
     const Tensor x = random(context, {routes.tokens(ranks.rank()), kHidden}, 10 + ranks.rank());
     const Tensor narrow = in_dtype(context, x, DType::f32);
     const auto sent = [&] { return ranks.traffic()[Collective::all_to_all_v].bytes; };
     const int64_t before = sent();
     const Tensor expected = plain.rows_of_tokens(context, narrow);
     const int64_t as_values = sent() - before;
-    const Tensor got = coded.rows_of_tokens(context, narrow);
+    const Tensor got = quantized.rows_of_tokens(context, narrow);
     EXPECT_EQ((sent() - before - as_values) * kHidden * 4, as_values * (kHidden + 4));
     ASSERT_EQ(got.shape(), expected.shape());
     for (int64_t row = 0; row < got.dim(0); ++row) {

@@ -17,11 +17,11 @@ using namespace test;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-bool all_coded(const Parameter& parameter) { return parameter.name.front() == 'w'; }
+bool all_quantized(const Parameter& parameter) { return parameter.name.front() == 'w'; }
 
 /// The values that codes stand for.
 Tensor values_of(const Context& context, const Weight& weight, DType dtype = DType::f64) {
-  if (!weight.is_coded()) return weight.values;
+  if (!weight.is_quantized()) return weight.values;
   const Tensor x = context.empty(weight.shape(), dtype);
   context.run(DequantizeBlocks{.weight = weight, .x = x});
   return x;
@@ -30,7 +30,8 @@ Tensor values_of(const Context& context, const Weight& weight, DType dtype = DTy
 /// One parameter "w" of a Unit that keeps it as codes, and a store with its values.
 struct Coded {
   Coded(const Context& context, Shape shape, DType dtype = DType::f64)
-      : view(unit.add("w", shape, Init::zeros())), store((unit.choose_coded(all_coded), context), unit, dtype) {}
+      : view(unit.add("w", shape, Init::zeros())),
+        store((unit.choose_quantized(all_quantized), context), unit, dtype) {}
   Unit unit{"block"};
   ParameterView view;
   LocalStore store;
@@ -52,9 +53,9 @@ std::pair<Tensor, Tensor> run_both_ways(const Context& context, const Tensor& x,
 
 /// Leased codes, resident codes and a resident dense weight of the same values: one result.
 void expect_one_meaning(Shape shape, const Tensor& x, const Context& context, const Function& f) {
-  Coded coded(context, shape);
-  const Weight codes = coded.view.weight();
-  const auto [y, dx] = run_both_ways(context, x, coded.view, f);
+  Coded quantized(context, shape);
+  const Weight codes = quantized.view.weight();
+  const auto [y, dx] = run_both_ways(context, x, quantized.view, f);
   for (const Weight& weight : {codes, Weight(values_of(context, codes))}) {
     const auto [other, other_dx] = run_both_ways(context, x, WeightView("w", weight, DType::f64), f);
     EXPECT_EQ(y.to_vector<double>(), other.to_vector<double>()) << weight.str();
@@ -66,7 +67,7 @@ void expect_one_meaning(Shape shape, const Tensor& x, const Context& context, co
     Tape tape(context, false);
     Tensor own = context.empty(x.shape(), x.dtype());
     context.copy(x, own);
-    const Tensor value = f(tape, Tape::constant(own), coded.view).value;
+    const Tensor value = f(tape, Tape::constant(own), quantized.view).value;
     return std::inner_product(value.data<double>(), value.data<double>() + value.numel(), seed.data<double>(), 0.0);
   };
   const std::vector<double> numeric = numeric_gradient(x, loss), gradient = dx.to_vector<double>();
@@ -91,7 +92,7 @@ TEST(WeightView, a_table_and_a_head_mean_the_values_of_their_codes) {
     return add_embedding(tape, add(tape, in, embedding(tape, ids, table)), ids, table);
   });
   for (const double softcap : {0.0, 2.0}) {
-    Coded coded(context, {7, 32});
+    Coded quantized(context, {7, 32});
     const auto both = [&](const WeightView& weight) {
       Tape tape(context);
       const Var in = tape.input(x), loss = cross_entropy_head(tape, in, weight, ids, 3, softcap);
@@ -99,7 +100,7 @@ TEST(WeightView, a_table_and_a_head_mean_the_values_of_their_codes) {
       tape.backward(loss);
       return std::pair{value, tape.gradient(in).to_vector<double>()};
     };
-    EXPECT_EQ(both(coded.view), both(WeightView("w", values_of(context, coded.view.weight()), DType::f64)));
+    EXPECT_EQ(both(quantized.view), both(WeightView("w", values_of(context, quantized.view.weight()), DType::f64)));
   }
 }
 
@@ -114,7 +115,7 @@ TEST(WeightView, experts_mean_the_values_of_their_codes) {
     };
     const ParameterView gate_up = unit.add("w gate_up", shape(2 * kWidth, kHidden), Init::zeros()),
                         down = unit.add("w down", shape(kHidden, kWidth), Init::zeros());
-    unit.choose_coded(all_coded);
+    unit.choose_quantized(all_quantized);
     const LocalStore store(context, unit, DType::f64);
     const Tensor chosen = integers(context, {0, 1, 2, 3, 1, 0, 3, 2, 0, 2, 1, 3}).reshape({kTokens, 2});
     const ExpertRows rows = group_by_expert(context, chosen, kExperts, 0);
@@ -139,26 +140,26 @@ TEST(WeightView, experts_mean_the_values_of_their_codes) {
 TEST(WeightView, what_is_looked_up_in_codes_has_the_dtype_that_they_stand_for) {
   const Context context = Context::reference();
   const Tensor ids = integers(context, {4, 0});
-  Coded coded(context, {7, 32}, DType::bf16);
+  Coded quantized(context, {7, 32}, DType::bf16);
   Tape tape(context, false);
-  EXPECT_EQ(coded.view.weight().values.dtype(), DType::i8);
-  EXPECT_EQ(embedding(tape, ids, coded.view).value.dtype(), DType::bf16);
-  EXPECT_EQ(embedding(tape, ids, WeightView("w", coded.view.weight(), DType::f16)).value.dtype(), DType::f16);
+  EXPECT_EQ(quantized.view.weight().values.dtype(), DType::i8);
+  EXPECT_EQ(embedding(tape, ids, quantized.view).value.dtype(), DType::bf16);
+  EXPECT_EQ(embedding(tape, ids, WeightView("w", quantized.view.weight(), DType::f16)).value.dtype(), DType::f16);
 }
 
 TEST(WeightView, codes_record_nothing_for_themselves_and_refuse_to_be_trained_by_name) {
   const Context context = Context::reference();
-  Coded coded(context, {32, 64});
-  const WeightView leased = coded.view, resident("the head", coded.view.weight(), DType::f64);
+  Coded quantized(context, {32, 64});
+  const WeightView leased = quantized.view, resident("the head", quantized.view.weight(), DType::f64);
   Tape tape(context);
   EXPECT_FALSE(
       linear(tape, Tape::constant(random(context, {3, 64}, 1)), leased, {}, WeightLayout::out_in).requires_grad());
   EXPECT_FALSE(leased.trained() || resident.trained() || WeightView().trained() || WeightView().defined());
-  EXPECT_THAT(message_of<Error>([&] { leased.gradient(coded.view.unit().store()); }),
-              AllOf(HasSubstr("w is kept as 8-bit codes"), HasSubstr("no gradient")));
-  EXPECT_THAT(message_of<Error>([&] { resident.gradient(coded.view.unit().store()); }),
+  EXPECT_THAT(message_of<Error>([&] { leased.gradient(quantized.view.unit().store()); }),
+              AllOf(HasSubstr("w is kept quantized to 8 bits"), HasSubstr("no gradient")));
+  EXPECT_THAT(message_of<Error>([&] { resident.gradient(quantized.view.unit().store()); }),
               HasSubstr("the head has no gradient"));
-  EXPECT_THAT(message_of<Error>([&] { coded.view.value(); }), HasSubstr("w is kept as 8-bit codes"));
+  EXPECT_THAT(message_of<Error>([&] { quantized.view.value(); }), HasSubstr("w is kept quantized to 8 bits"));
 }
 
 TEST(WeightView, a_dense_parameter_is_what_it_was) {
@@ -175,22 +176,22 @@ TEST(WeightView, a_dense_parameter_is_what_it_was) {
 
 TEST(WeightView, codes_are_not_rounded_to_fp8_as_well) {
   const Context context = Context::reference();
-  Coded coded(context, {32, 64}, DType::f32);
+  Coded quantized(context, {32, 64}, DType::f32);
   Fp8Layer fp8{std::make_shared<Fp8Recipe>(Fp8Options{.scaling = Fp8Scaling::current})};
   fp8.index = fp8.recipe->add_layer();
   Tape tape(context, false);
   const Var x = Tape::constant(context.zeros({3, 64}, DType::f32));
-  EXPECT_THROW(linear(tape, x, coded.view, {}, WeightLayout::out_in, fp8), ConfigError);
+  EXPECT_THROW(linear(tape, x, quantized.view, {}, WeightLayout::out_in, fp8), ConfigError);
 }
 
 // --- Units that keep parameters as codes ---
 
-TEST(CodedUnit, codes_and_scales_lie_in_segments_of_their_own) {
+TEST(QuantizedUnit, codes_and_scales_lie_in_segments_of_their_own) {
   Unit unit("block");
   unit.add("norm", {5}, Init::ones(), ParameterRole::norm);
   const ParameterView a = unit.add("w a", {3, 32}, Init::zeros()), b = unit.add("w b", {2, 64}, Init::zeros());
   unit.add("half", {7}, Init::zeros(), {.trainable = false, .dtype = DType::f16});
-  unit.choose_coded(all_coded);
+  unit.choose_quantized(all_quantized);
   ASSERT_EQ(unit.segments().size(), 4u);
   const Segment &codes = unit.segments()[1], &scales = unit.segments()[2];
   EXPECT_EQ(codes.content, SegmentContent::codes);
@@ -209,48 +210,48 @@ TEST(CodedUnit, codes_and_scales_lie_in_segments_of_their_own) {
   EXPECT_EQ(a.weight().scales.shape(), (Shape{3, 1}));
   EXPECT_EQ(b.weight().scales.shape(), (Shape{2, 2}));
   EXPECT_EQ(b.weight().scales.raw(), store.flat_values(0, 2).flat(3, 4).raw());
-  EXPECT_THROW(unit.choose_coded(all_coded), Error) << "it is in use";
+  EXPECT_THROW(unit.choose_quantized(all_quantized), Error) << "it is in use";
 }
 
-TEST(CodedUnit, what_is_kept_as_codes_is_not_trained_and_choosing_again_starts_anew) {
+TEST(QuantizedUnit, what_is_kept_as_codes_is_not_trained_and_choosing_again_starts_anew) {
   Unit unit("block");
   unit.add("w", {2, 32}, Init::zeros());
-  unit.choose_coded(all_coded);
+  unit.choose_quantized(all_quantized);
   unit.choose_trained([](const Parameter&) { return true; });
   EXPECT_FALSE(unit.parameters()[0].trainable || unit.trained());
-  unit.choose_coded([](const Parameter&) { return false; });
+  unit.choose_quantized([](const Parameter&) { return false; });
   ASSERT_EQ(unit.segments().size(), 1u);
   EXPECT_EQ(unit.segments()[0].content, SegmentContent::values);
 }
 
-TEST(CodedUnit, refuses_by_name_what_cannot_be_codes) {
+TEST(QuantizedUnit, refuses_by_name_what_cannot_be_codes) {
   const auto refusal = [](ParameterRole role, Shape shape) {
     return message_of<ConfigError>([&] {
       Unit unit("block");
       unit.add("w", shape, Init::zeros(), role);
-      unit.choose_coded(all_coded);
+      unit.choose_quantized(all_quantized);
     });
   };
   using Role = ParameterRole;
   for (const Role role : {Role::norm, Role::bias, Role::sink, Role::router, Role::choice_bias}) {
-    EXPECT_FALSE(can_be_coded(role));
-    EXPECT_THAT(refusal(role, {2, 32}), HasSubstr("w cannot be kept as 8-bit codes"));
+    EXPECT_FALSE(can_be_quantized(role));
+    EXPECT_THAT(refusal(role, {2, 32}), HasSubstr("w cannot be kept quantized to 8 bits"));
   }
   EXPECT_THAT(refusal(Role::matrix, {2, 40}), AllOf(HasSubstr("w [2, 40]"), HasSubstr("whole blocks of 32")));
   EXPECT_THAT(refusal(Role::matrix, {64}), HasSubstr("w [64]"));
   Unit unit("block");
   const ParameterView q = unit.add("w q", {4, 32}, Init::zeros()), k = unit.add("k", {2, 32}, Init::zeros());
   unit.join(q, k, {6, 32});
-  EXPECT_THAT(message_of<ConfigError>([&] { unit.choose_coded(all_coded); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { unit.choose_quantized(all_quantized); }),
               AllOf(HasSubstr("w q and k"), HasSubstr("both as 8-bit codes or neither")));
 }
 
-TEST(CodedUnit, joined_parameters_are_one_weight) {
+TEST(QuantizedUnit, joined_parameters_are_one_weight) {
   const Context context = Context::reference();
   Unit unit("block");
   const ParameterView q = unit.add("w q", {4, 32}, Init::zeros()), k = unit.add("w k", {2, 32}, Init::zeros());
   const ParameterView both = unit.join(q, k, {6, 32});
-  unit.choose_coded(all_coded);
+  unit.choose_quantized(all_quantized);
   const LocalStore store(context, unit, DType::f32);
   const Weight weight = both.weight();
   EXPECT_EQ(weight.scales.shape(), (Shape{6, 1}));

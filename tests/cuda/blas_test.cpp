@@ -87,12 +87,12 @@ TEST_F(CudaProducts, partial_sums_are_not_rounded) {
 
 TEST_F(CudaProducts, codes_are_those_of_a_dense_weight) {
   const Tensor dense = random({6, 96}, DType::f32, 1);
-  const Weight coded{empty({6, 96}, DType::i8), empty({6, 3}, DType::f16)};
-  reference::run(QuantizeBlocks{.x = dense, .codes = coded.values, .scales = coded.scales});
-  const Weight codes{there(coded.values), there(coded.scales)};
+  const Weight quantized{empty({6, 96}, DType::i8), empty({6, 3}, DType::f16)};
+  reference::run(QuantizeBlocks{.x = dense, .codes = quantized.values, .scales = quantized.scales});
+  const Weight codes{there(quantized.values), there(quantized.scales)};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     const Tensor decoded = empty({6, 96}, DType::f32);
-    reference::run(DequantizeBlocks{.weight = coded, .x = decoded});
+    reference::run(DequantizeBlocks{.weight = quantized, .x = decoded});
     const Tensor weight = there(test::converted(*memory_, decoded, dtype));
     for (const bool transpose : {true, false}) {
       const Tensor a = there(random({5, transpose ? 96 : 6}, dtype, 2));

@@ -52,11 +52,11 @@ TEST_F(Weights, views_of_codes_take_their_scales_with_them) {
   EXPECT_EQ(weight.reshape({2, 3, 64}).scales.shape(), (Shape{2, 3, 2}));
   EXPECT_EQ(weight.str(), "i8[6, 64] with scales f16[6, 2]");
   const Tensor dense = random({6, 4}, DType::f32, 2);
-  EXPECT_FALSE(Weight(dense).is_coded());
+  EXPECT_FALSE(Weight(dense).is_quantized());
   EXPECT_EQ(Weight(dense).slice(2, 4).values.raw(), dense.slice(2, 4).raw());
   EXPECT_EQ(Weight(dense).reshape({4, 6}).shape(), (Shape{4, 6}));
   EXPECT_EQ(Weight(dense).str(), "f32[6, 4]");
-  EXPECT_FALSE(Weight().defined() || Weight().is_coded());
+  EXPECT_FALSE(Weight().defined() || Weight().is_quantized());
 }
 
 TEST_F(Weights, rows_that_are_no_whole_blocks_are_refused_by_name) {
@@ -192,7 +192,7 @@ TEST_F(Weights, bytes_and_arguments_are_those_of_codes_and_scales) {
   EXPECT_EQ(work_of(lookup).bytes, 2 * (64 + 2 * 2) + 2 * 4 + 2 * 2 * 64) << "of the rows that ids name";
 }
 
-class CodedProducts : public Weights {
+class QuantizedProducts : public Weights {
  protected:
   /// A product of random tensors; bit 0 of `options` transposes a, bit 1 b, bit 2 accumulates, bit 3 adds a bias.
   MatMul product(int64_t m, int64_t n, int64_t k, DType inputs, DType output, int options) {
@@ -248,7 +248,7 @@ constexpr Dtypes kDtypes[] = {{DType::f32, DType::f32}, {DType::bf16, DType::bf1
                               {DType::f16, DType::f16}, {DType::f16, DType::f32},   {DType::f64, DType::f64}};
 
 NOUGHT_SIZE(medium);
-TEST_F(CodedProducts, are_those_of_the_values_for_few_rows_and_for_many) {
+TEST_F(QuantizedProducts, are_those_of_the_values_for_few_rows_and_for_many) {
   size_t turn = 0;
   for (const int64_t m : {1, 2, 3, 4, 7, 15, 16, 17, 40})
     for (const int64_t n : {1, 33, 64, 401})
@@ -260,20 +260,20 @@ TEST_F(CodedProducts, are_those_of_the_values_for_few_rows_and_for_many) {
 }
 
 NOUGHT_SIZE(medium);
-TEST_F(CodedProducts, take_every_option_in_every_dtype) {
+TEST_F(QuantizedProducts, take_every_option_in_every_dtype) {
   for (const auto [inputs, output] : kDtypes)
     for (int options = 0; options < 16; ++options)
       for (const int64_t m : {3, 37}) expect_agreement(product(m, 96, 64, inputs, output, options));
 }
 
-TEST_F(CodedProducts, are_the_same_on_every_instruction_set_of_the_vectors) {
+TEST_F(QuantizedProducts, are_the_same_on_every_instruction_set_of_the_vectors) {
   for_each_instruction_set([&] {
     for (const auto [inputs, output] : kDtypes)
       for (const int64_t m : {1, 6, 20}) expect_agreement(product(m, 70, 224, inputs, output, 2 + 8));
   });
 }
 
-TEST_F(CodedProducts, of_the_reference_have_the_bits_of_its_dense_products) {
+TEST_F(QuantizedProducts, of_the_reference_have_the_bits_of_its_dense_products) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const int options : {0, 2, 6, 8, 14}) {
       const MatMul op = product(5, 64, 96, dtype, dtype, options);
@@ -286,7 +286,7 @@ TEST_F(CodedProducts, of_the_reference_have_the_bits_of_its_dense_products) {
 }
 
 NOUGHT_SIZE(medium);
-TEST_F(CodedProducts, the_number_of_threads_changes_no_bit) {
+TEST_F(QuantizedProducts, the_number_of_threads_changes_no_bit) {
   for (const auto [inputs, output] : {kDtypes[0], kDtypes[1], kDtypes[3]})
     for (const int64_t m : {1, 5, 48})
       for (const int options : {0, m == 5 ? 6 : 10}) {
@@ -303,7 +303,7 @@ TEST_F(CodedProducts, the_number_of_threads_changes_no_bit) {
       }
 }
 
-TEST_F(CodedProducts, a_row_among_few_has_the_bits_that_it_has_alone) {
+TEST_F(QuantizedProducts, a_row_among_few_has_the_bits_that_it_has_alone) {
   const MatMul op = product(11, 70, 192, DType::bf16, DType::f32, 2);
   run(op);
   for (int64_t row = 0; row < 11; ++row) {
@@ -314,7 +314,7 @@ TEST_F(CodedProducts, a_row_among_few_has_the_bits_that_it_has_alone) {
 }
 
 NOUGHT_SIZE(medium);
-TEST_F(CodedProducts, never_hold_the_dense_weight) {
+TEST_F(QuantizedProducts, never_hold_the_dense_weight) {
   const ThreadCount guard(1);  // each thread has a tile
   for (const int options : {0, 2})
     for (const DType dtype : kCpuDTypes) {
@@ -328,7 +328,7 @@ TEST_F(CodedProducts, never_hold_the_dense_weight) {
     }
 }
 
-TEST_F(CodedProducts, gradient_by_the_input_matches_central_differences) {
+TEST_F(QuantizedProducts, gradient_by_the_input_matches_central_differences) {
   const Weight weight = quantized(random({5, 32}, DType::f32, 1));
   const Tensor x = random({3, 32}, DType::f64, 2), y = empty({3, 5}, DType::f64), dy = random({3, 5}, DType::f64, 3),
                dx = empty({3, 32}, DType::f64);

@@ -109,14 +109,14 @@ TEST(Freezing, frozen_matrices_and_tables_of_whole_blocks_become_codes_if_asked)
   for (const bool codes : {false, true}) {
     Wide model;
     apply({.freeze = {"."}, .trainable = {"head"}, .codes = codes}, model);
-    std::vector<std::string> coded;
+    std::vector<std::string> quantized;
     for (const auto& unit : model.units())
       for (const Parameter& parameter : unit->parameters())
-        if (parameter.coded) coded.push_back(parameter.name);
+        if (parameter.quantized) quantized.push_back(parameter.name);
     if (codes) {
-      EXPECT_THAT(coded, UnorderedElementsAre("embed.weight", "q.weight", "k.weight"));
+      EXPECT_THAT(quantized, UnorderedElementsAre("embed.weight", "q.weight", "k.weight"));
     } else {
-      EXPECT_TRUE(coded.empty());
+      EXPECT_TRUE(quantized.empty());
     }
   }
 }

@@ -17,8 +17,9 @@ NOUGHT_FILE_SIZE(medium);
 TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
   const test::TempFolder folder;
   const auto activations = static_cast<size_t>(Category::activations);
-  RecomputeOptions each = Recompute::full, grouped = Recompute::full, shared = Recompute::full, coded = Recompute::full;
-  grouped.checkpoints = 2, shared.partitioned = true, coded.partitioned = coded.fp8 = true;
+  RecomputeOptions each = Recompute::full, grouped = Recompute::full, shared = Recompute::full,
+                   quantized = Recompute::full;
+  grouped.checkpoints = 2, shared.partitioned = true, quantized.partitioned = quantized.fp8 = true;
   struct Case {
     RecomputeOptions recompute;
     int stage = 0, tensor_ranks = 1, data_ranks = 1;
@@ -26,12 +27,12 @@ TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
     Pipeline pipeline = {};
     Pool parameters = Pool::device;
   };
-  for (const Case& of :
-       {Case{.recompute = each}, Case{.recompute = grouped, .accumulation = 5},
-        Case{.recompute = each, .stage = 3, .data_ranks = 2},
-        Case{.recompute = shared, .tensor_ranks = 2, .accumulation = 2}, Case{.recompute = coded, .tensor_ranks = 2},
-        Case{.recompute = each, .accumulation = 4, .pipeline = {.ranks = 2}},
-        Case{.recompute = each, .stage = 3, .accumulation = 2, .parameters = Pool::file}}) {
+  for (const Case& of : {Case{.recompute = each}, Case{.recompute = grouped, .accumulation = 5},
+                         Case{.recompute = each, .stage = 3, .data_ranks = 2},
+                         Case{.recompute = shared, .tensor_ranks = 2, .accumulation = 2},
+                         Case{.recompute = quantized, .tensor_ranks = 2},
+                         Case{.recompute = each, .accumulation = 4, .pipeline = {.ranks = 2}},
+                         Case{.recompute = each, .stage = 3, .accumulation = 2, .parameters = Pool::file}}) {
     Layout layout{.ranks = of.tensor_ranks * of.data_ranks * static_cast<int>(of.pipeline.ranks),
                   .zero_stage = of.stage,
                   .tensor_ranks = of.tensor_ranks,

@@ -59,14 +59,14 @@ class LocalStore final : public UnitStore {
     int64_t declared = 0;  // elements of the parameters before
     for (const Parameter& parameter : unit.parameters()) {
       const Tensor values =
-          parameter.coded ? context.empty({parameter.range.size()}, dtype) : values_of(unit, parameter);
+          parameter.quantized ? context.empty({parameter.range.size()}, dtype) : values_of(unit, parameter);
       visit_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         for (int64_t i = 0; i < values.numel(); ++i)
           values.data<T>()[i] = T(0.3 * normal_at(100 + index, static_cast<uint64_t>(declared + i)));
       });
       declared += values.numel();
-      if (!parameter.coded) continue;
+      if (!parameter.quantized) continue;
       const auto [begin, end] = parameter.range;
       const Tensor scales = flat_values(index, unit.segments()[parameter.segment].scales);
       context.run(QuantizeBlocks{.x = values,

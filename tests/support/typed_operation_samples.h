@@ -267,10 +267,10 @@ class OperationSamples {
     return {.codes = codes({6}), .scales = values({2}), .x = values({6}), .block = 4};
   }
   QuantizeBlocks make(Of<QuantizeBlocks>) {
-    const Weight weight = coded({2, 64});
+    const Weight weight = quantized({2, 64});
     return {.x = values({2, 64}), .codes = weight.values, .scales = weight.scales};
   }
-  DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = coded({2, 64}), .x = values({2, 64})}; }
+  DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = quantized({2, 64}), .x = values({2, 64})}; }
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
   EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
   DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
@@ -299,10 +299,11 @@ class OperationSamples {
   Orthonormalize make(Of<Orthonormalize>) { return {.x = values({2, 6}), .key = 1}; }
 
   /// The operations that take a weight, with one of codes.
-  MatMul coded_product() {
-    return {.a = values({3, 64}), .b = coded({4, 64}), .c = values({3, 4}), .bias = values({4}), .transpose_b = true};
+  MatMul quantized_product() {
+    return {
+        .a = values({3, 64}), .b = quantized({4, 64}), .c = values({3, 4}), .bias = values({4}), .transpose_b = true};
   }
-  Embedding coded_lookup() { return {.table = coded({7, 64}), .ids = ids({5}, 7), .out = values({5, 64})}; }
+  Embedding quantized_lookup() { return {.table = quantized({7, 64}), .ids = ids({5}, 7), .out = values({5, 64})}; }
 
  private:
   Tensor values(Shape shape, DType dtype = DType::f32) { return random_tensor(memory_, shape, dtype, ++seed_); }
@@ -322,7 +323,7 @@ class OperationSamples {
     for (int64_t i = 0; i < x.numel(); ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i);
     return x;
   }
-  Weight coded(Shape shape) {
+  Weight quantized(Shape shape) {
     const Tensor x = values(shape);
     const Weight weight{Tensor::empty(memory_, shape, DType::i8, Category::activations),
                         Tensor::empty(memory_, scales_shape(shape), DType::f16, Category::activations)};
@@ -346,8 +347,8 @@ void for_each_typed_sample(Memory& memory, const F& f) {
 #define NOUGHT_SAMPLE(Op) f(samples.make(Of<Op>{}));
   NOUGHT_OPERATIONS(NOUGHT_SAMPLE)
 #undef NOUGHT_SAMPLE
-  f(samples.coded_product());
-  f(samples.coded_lookup());
+  f(samples.quantized_product());
+  f(samples.quantized_lookup());
 }
 
 }  // namespace nought::test

@@ -1,5 +1,5 @@
-// A decoder whose matrices and tables are kept as 8-bit codes, from end to end: it computes what a decoder with the
-// values of the codes computes, and trains what remains, at every stage, with every number of ranks.
+// A decoder whose matrices and tables are kept quantized to 8 bits, from end to end: it computes what a decoder with
+// the values of the codes computes, and trains what remains, at every stage, with every number of ranks.
 #include "nought/zero/codes.h"
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
-#include "nought/nn/coding.h"
+#include "nought/nn/quantized_weights.h"
 
 namespace nought::codes_test {
 namespace {
@@ -36,7 +36,7 @@ struct ValuesOfCodes final : StateSource {
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override {
     const InitialState initial(3);
-    if (!can_be_coded(parameter.role)) return initial.fill(kind, parameter, elements, destination);
+    if (!can_be_quantized(parameter.role)) return initial.fill(kind, parameter, elements, destination);
     const Tensor x = context.empty(parameter.shape, DType::f32);
     initial.fill(kind, parameter, Interval{0, x.numel()}, x.flat(0, x.numel()));
     const Weight weight{context.empty(parameter.shape, DType::i8),
@@ -50,19 +50,19 @@ struct ValuesOfCodes final : StateSource {
   const Context& context;
 };
 
-TrainingCase coded(const ModelConfig& model, const test::MeshLayout& mesh = {}) {
+TrainingCase quantized(const ModelConfig& model, const test::MeshLayout& mesh = {}) {
   TrainingCase each = test::learning(model, mesh);
   each.steps.end = 3, each.lr = 5e-2;
-  each.prepare = [](Decoder& decoder) { keep_as_codes({"."}, decoder); };
+  each.prepare = [](Decoder& decoder) { keep_quantized({"."}, decoder); };
   return each;
 }
 
 /// The case with the values of the quantized weights, dense.
 TrainingCase dense(const ModelConfig& model) {
-  TrainingCase each = coded(model);
+  TrainingCase each = quantized(model);
   each.prepare = [](Decoder& decoder) {
     for (const auto& unit : decoder.units())
-      unit->choose_trained([](const Parameter& parameter) { return !can_be_coded(parameter.role); });
+      unit->choose_trained([](const Parameter& parameter) { return !can_be_quantized(parameter.role); });
   };
   each.load = [](ShardedModel& sharded_model, Decoder&) { sharded_model.load(ValuesOfCodes(sharded_model.context())); };
   return each;
@@ -74,9 +74,9 @@ std::vector<float> logits_of(const TrainingCase& of) {
   });
 }
 
-TEST(CodedDecoder, on_the_reference_it_has_the_bits_of_a_decoder_with_the_values_of_its_codes) {
+TEST(QuantizedDecoder, on_the_reference_it_has_the_bits_of_a_decoder_with_the_values_of_its_codes) {
   for (const ModelConfig& config : configs()) {
-    TrainingCase codes = coded(config), values = dense(config);
+    TrainingCase codes = quantized(config), values = dense(config);
     codes.contexts = values.contexts = {Context::reference()};
     SCOPED_TRACE(codes.str());
     const TrainingResult result = codes.run();
@@ -99,12 +99,12 @@ double distance(const std::vector<T>& a, const std::vector<T>& b) {
   return worst / largest;
 }
 
-TEST(CodedDecoder, on_the_cpu_it_is_as_close_to_the_reference_as_a_dense_one) {
+TEST(QuantizedDecoder, on_the_cpu_it_is_as_close_to_the_reference_as_a_dense_one) {
   for (const ModelConfig& config : configs())
     for (const DType dtype : {DType::f32, DType::bf16}) {
       // Values of codes are exact in fp32; in bf16 each activation is rounded on its way.
       const double close = dtype == DType::f32 ? 1e-4 : 0.06;
-      const TrainingCase fast = coded(config).in(dtype);
+      const TrainingCase fast = quantized(config).in(dtype);
       TrainingCase plain = fast;
       plain.contexts = {Context::reference()};
       SCOPED_TRACE(fast.str());
@@ -116,33 +116,33 @@ TEST(CodedDecoder, on_the_cpu_it_is_as_close_to_the_reference_as_a_dense_one) {
     }
 }
 
-TEST(CodedDecoder, stages_recomputation_and_tiers_of_parameters_change_no_bit) {
+TEST(QuantizedDecoder, stages_recomputation_and_tiers_of_parameters_change_no_bit) {
   const test::TempFolder folder;
   for (const ModelConfig& config : configs())
     for (const int ranks : {1, 2}) {
-      TrainingCase each = coded(config, sharded(ranks, 3));
+      TrainingCase each = quantized(config, sharded(ranks, 3));
       each.settings.offload_param = {.tier = {Pool::file, folder.path().string()}};
-      expect_same_bits(each.run(), test::same_at_every_stage(coded(config, sharded(ranks, 0))));
+      expect_same_bits(each.run(), test::same_at_every_stage(quantized(config, sharded(ranks, 0))));
     }
 }
 
-TEST(CodedDecoder, what_is_kept_as_codes_stays_and_all_else_moves) {
+TEST(QuantizedDecoder, what_is_kept_as_codes_stays_and_all_else_moves) {
   for (const ModelConfig& config : configs()) {
-    const TrainingCase each = coded(config, sharded(2, 3));
+    const TrainingCase each = quantized(config, sharded(2, 3));
     const test::WholeTensors after = each.run().weights, gradients = each.gradients();
     each.on_ranks([&](TrainingRank& rank) {
       const test::WholeTensors before = rank.weights();
       for (const auto& unit : rank.decoder.units())
         for (const Parameter& parameter : unit->parameters()) {
-          EXPECT_EQ(before.at(parameter.name) == after.at(parameter.name), parameter.coded) << parameter.name;
+          EXPECT_EQ(before.at(parameter.name) == after.at(parameter.name), parameter.quantized) << parameter.name;
           EXPECT_EQ(parameter.trainable, gradients.contains(parameter.name)) << parameter.name;
         }
     });
   }
 }
 
-TEST(CodedDecoder, next_tokens_have_the_logits_of_the_whole_sequence) {
-  TrainingCase each = coded(configs().front());
+TEST(QuantizedDecoder, next_tokens_have_the_logits_of_the_whole_sequence) {
+  TrainingCase each = quantized(configs().front());
   each.rows.of_step = 1;
   each.on_ranks([](TrainingRank& rank) {
     const Batch batch = rank.batches(0).front();
@@ -157,15 +157,15 @@ TEST(CodedDecoder, next_tokens_have_the_logits_of_the_whole_sequence) {
   });
 }
 
-TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stage_and_number_of_ranks) {
+TEST(QuantizedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stage_and_number_of_ranks) {
   const test::TempFolder folder, drive;
-  TrainingCase saves = coded(configs().front(), {.sizes = {.replicate = 2, .shard = 2}, .stage = 3});
+  TrainingCase saves = quantized(configs().front(), {.sizes = {.replicate = 2, .shard = 2}, .stage = 3});
   saves.settings.offload_param = {.tier = {Pool::file, drive.path().string()}};
   saves.steps.end = 0, saves.saved = folder.path().string();
   const test::WholeTensors saved = saves.run().weights;
   for (const int stage : {0, 3})
     for (const int ranks : {1, 4}) {
-      TrainingCase loads = coded(configs().front(), sharded(ranks, stage));
+      TrainingCase loads = quantized(configs().front(), sharded(ranks, stage));
       loads.steps.end = 0, loads.resumed = saves.saved;
       expect_same_bits(loads.run().weights, saved);
     }

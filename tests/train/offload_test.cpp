@@ -109,14 +109,15 @@ TEST_F(OffloadRuns, resume_with_another_tier_stage_and_tile) {
 
 /// With micro-batches in flight, where ranks share matrices, and beside a device that the host has no access to.
 TEST_F(OffloadRuns, inputs_of_recomputed_blocks_in_files_change_no_bit_on_any_mesh) {
-  RecomputeOptions each = Recompute::full, shared = Recompute::full, grouped = Recompute::full, coded = Recompute::full;
-  shared.partitioned = true, grouped.checkpoints = 2, coded.fp8 = coded.partitioned = true;
+  RecomputeOptions each = Recompute::full, shared = Recompute::full, grouped = Recompute::full,
+                   quantized = Recompute::full;
+  shared.partitioned = true, grouped.checkpoints = 2, quantized.fp8 = quantized.partitioned = true;
   const MeshLayout alone{}, tensor{.sizes = {.tensor = 2}}, pipeline{.sizes = {.pipeline = 2}};
   for (const auto& [layout, recompute, dtype, guarded] :
        {std::tuple(alone, each, DType::bf16, false),
         {alone, grouped, DType::f16, true},
         {tensor, shared, DType::bf16, false},
-        {tensor, coded, DType::bf16, true},
+        {tensor, quantized, DType::bf16, true},
         {MeshLayout{.sizes = {.tensor = 2}, .sequence_parallel = true}, each, DType::f16, false},
         {pipeline, each, DType::bf16, false},
         {MeshLayout{.sizes = {.pipeline = 2}, .stage = 1, .schedule = PipelineSchedule::interleaved}, each, DType::f16,

@@ -17,16 +17,16 @@ namespace {
 using testing::HasSubstr;
 
 /// Borders of shards cut through its parameters.
-class CodedUnits final : public Model {
+class QuantizedUnits final : public Model {
  public:
-  CodedUnits() {
+  QuantizedUnits() {
     Unit& unit = add_unit("first");
     unit.add("a.weight", {37, 96}, Init::normal(0.5));
     unit.add("norm.weight", {33}, Init::ones(), ParameterRole::norm);
     unit.add("b.weight", {5, 32}, Init::normal(0.001));
     add_unit("second").add("c.weight", {70, 64}, Init::normal(2));
     for (const auto& each : units())
-      each->choose_coded([](const Parameter& parameter) { return parameter.role == ParameterRole::matrix; });
+      each->choose_quantized([](const Parameter& parameter) { return parameter.role == ParameterRole::matrix; });
   }
   Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
 };
@@ -36,7 +36,7 @@ Tensor expected_values(const Context& context, const Parameter& parameter) {
   const Shape& shape = parameter.placement.global;
   const Tensor x = context.empty(shape, DType::f32);
   InitialState(1).fill(StateKind::master, parameter, {0, x.numel()}, x.flat(0, x.numel()));
-  if (!parameter.coded) return x;
+  if (!parameter.quantized) return x;
   const Weight weight{context.empty(shape, DType::i8), context.empty(scales_shape(shape), DType::f16)};
   context.run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
   context.run(DequantizeBlocks{.weight = weight, .x = x});
@@ -44,7 +44,7 @@ Tensor expected_values(const Context& context, const Parameter& parameter) {
 }
 
 TEST(Codes, a_rank_keeps_the_scales_of_its_codes) {
-  CodedUnits units;
+  QuantizedUnits units;
   const Unit& unit = *units.units()[0];
   ASSERT_EQ(unit.segments().size(), 3u);
   for (const int ranks : {1, 2, 3, 5, 8}) {
@@ -62,7 +62,7 @@ TEST(Codes, are_loaded_and_gathered_at_every_stage) {
       for (const int ranks : {1, 2, 3})
         run_ranks(ranks, [&](Communicator& group, const Context& context) {
           SCOPED_TRACE(fmt::format("stage {}, {} ranks", stage, ranks));
-          CodedUnits units;
+          QuantizedUnits units;
           ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = training});
           model.load(InitialState(1));
           for (size_t unit = 0; unit < 2; ++unit)
@@ -76,9 +76,9 @@ TEST(Codes, are_loaded_and_gathered_at_every_stage) {
 }
 
 /// Matrices that ranks share, and experts.
-class CodedParts final : public Model {
+class QuantizedParts final : public Model {
  public:
-  explicit CodedParts(const Mesh& mesh, const std::vector<int64_t>& fused = {}) {
+  explicit QuantizedParts(const Mesh& mesh, const std::vector<int64_t>& fused = {}) {
     const ModelRanks ranks(mesh);
     Unit& unit = add_unit("unit");
     ranks.tensor.add(unit, "rows", {.global = {7, 64}, .dim = 0}, Init::normal(0.5));
@@ -87,7 +87,7 @@ class CodedParts final : public Model {
     for (int64_t e = 0; e < 3; ++e)
       experts.add_one(unit, fmt::format("{}.up", e), e, 3, {.global = {6, 64}, .dim = 0}, Init::normal(0.5));
     experts.add_all(unit, "down", {.global = {3, 4, 64}, .dim = 2}, Init::normal(0.5));
-    unit.choose_coded([](const Parameter&) { return true; });
+    unit.choose_quantized([](const Parameter&) { return true; });
   }
   Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
 };
@@ -101,7 +101,7 @@ TEST(Codes, of_parts_are_those_of_one_rank) {
     for (const int stage : {0, 3})
       run_ranks(Grid(sizes).ranks(), [&](Communicator& world, const Context& context) {
         const Mesh mesh(world, sizes);
-        CodedParts parts(mesh);
+        QuantizedParts parts(mesh);
         ShardedModel model(context, mesh, parts, {.policy = Policy::stage(stage), .training = false});
         model.load(InitialState(1));
         model.with_parameters(0, [&](const Parameter& parameter, const Tensor& whole) {
@@ -114,17 +114,17 @@ TEST(Codes, of_parts_are_those_of_one_rank) {
 TEST(Codes, blocks_that_ranks_would_share_are_refused) {
   run_ranks(2, [](Communicator& world, const Context& context) {
     const Mesh mesh(world, {.tensor = 2});
-    CodedParts parts(mesh, {96, 32});  // a rank has 48 and 16 columns
+    QuantizedParts parts(mesh, {96, 32});  // a rank has 48 and 16 columns
     ShardedModel model(context, mesh, parts, {.training = false});
     EXPECT_THAT(test::message_of<ConfigError>([&] { model.load(InitialState(1)); }),
-                HasSubstr("parameter columns cannot be kept as 8-bit codes: ranks share its rows of 128"));
+                HasSubstr("parameter columns cannot be kept quantized to 8 bits: ranks share its rows of 128"));
   });
 }
 
 TEST(Codes, take_a_byte_an_element_and_two_a_block) {
   run_ranks(2, [](Communicator& group, const Context& context) {
     for (const int stage : {0, 3}) {
-      CodedUnits units;
+      QuantizedUnits units;
       const int64_t before = context.memory->ledger().current(Category::parameters);
       const ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = false});
       int64_t expected = 0;
@@ -151,7 +151,7 @@ struct Spoiled final : StateSource {
 
 TEST(Codes, a_value_that_they_cannot_hold_is_an_error_by_name) {
   run_ranks(1, [](Communicator& group, const Context& context) {
-    CodedUnits units;
+    QuantizedUnits units;
     ShardedModel model(context, group, units, {.training = false});
     EXPECT_THAT(test::message_of<Error>([&] { model.load(Spoiled()); }), HasSubstr("b.weight holds a value"));
   });

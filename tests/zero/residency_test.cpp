@@ -157,14 +157,14 @@ TEST(Residency, passes_gather_codes_and_files_get_the_values) {
         const double most = double{value_at(unit, rank.units[unit]->segments()[0].size)} + 3;
         rank.expect_values(rank.leased(unit, /*exact=*/true), unit, more, 0);
         const int64_t before = rank.between();
-        const std::vector<float> coded = rank.leased(unit);
-        rank.expect_values(coded, unit, more, most / 128);
-        EXPECT_NE(coded[3], value_at(unit, 3) + more) << "codes were sent";
+        const std::vector<float> quantized = rank.leased(unit);
+        rank.expect_values(quantized, unit, more, most / 128);
+        EXPECT_NE(quantized[3], value_at(unit, 3) + more) << "codes were sent";
         EXPECT_EQ(rank.between() - before, wire_record_bytes(rank.residency.partition({unit, 0}).shard(), 8));
-        EXPECT_EQ(rank.leased(unit), coded);
+        EXPECT_EQ(rank.leased(unit), quantized);
         rank.residency.prefetch(unit);
         rank.expect_values(rank.leased(unit, /*exact=*/true), unit, more, 0);
-        EXPECT_EQ(rank.leased(unit), coded) << "files change nothing";
+        EXPECT_EQ(rank.leased(unit), quantized) << "files change nothing";
       }
     });
 }

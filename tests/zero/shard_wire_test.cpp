@@ -135,9 +135,9 @@ TEST(ShardWire, what_leaves_a_rank_is_the_records_of_each_hop) {
       EXPECT_EQ(across->traffic()[Collective::all_to_all].bytes, (hosts.hosts - 1) * record);
       const Tensor whole = context.empty({hosts.all() * kShard}, DType::f32);
       ShardGather(context, rank.wire, rank.values(kShard, 1, false), whole, 8).finish(context, whole);
-      const int64_t coded = wire_record_bytes(kShard, 8);
-      EXPECT_EQ(across->traffic()[Collective::all_gather].bytes, (hosts.hosts - 1) * coded);
-      EXPECT_EQ(inside->traffic()[Collective::all_gather].bytes, (hosts.ranks - 1) * hosts.hosts * coded);
+      const int64_t quantized = wire_record_bytes(kShard, 8);
+      EXPECT_EQ(across->traffic()[Collective::all_gather].bytes, (hosts.hosts - 1) * quantized);
+      EXPECT_EQ(inside->traffic()[Collective::all_gather].bytes, (hosts.ranks - 1) * hosts.hosts * quantized);
     });
 }
 

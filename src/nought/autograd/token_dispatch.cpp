@@ -14,7 +14,7 @@ struct TokenDispatch::Exchange {
   RowCounts counts;  // on the way to the experts
   Tensor order;      // [rows of the blocks] i32: which of the rows that came; -1 for padding
   Tensor place;      // [rows that came] i32: the row of the blocks
-  bool codes;        // tokens travel as codes
+  bool codes;        // tokens travel quantized
 };
 
 namespace {
@@ -113,11 +113,11 @@ Tensor exchange_rows(const Context& context, Communicator& ranks, const Tensor& 
 }
 
 /// Exchanges rows quantized to 8 bits: each row is a record.
-Tensor exchange_codes(const Context& context, Communicator& ranks, const Tensor& x, RowCounts counts) {
+Tensor exchange_quantized(const Context& context, Communicator& ranks, const Tensor& x, RowCounts counts) {
   constexpr int kBits = 8;
   const int64_t width = x.dim(-1), bytes = wire_record_bytes(width, kBits), sent = x.dim(0);
-  require<ShapeError>(width % 4 == 0, "rows of {} elements cannot travel as 8-bit codes: they take a multiple of 4",
-                      width);
+  require<ShapeError>(width % 4 == 0,
+                      "rows of {} elements cannot travel quantized to 8 bits: they take a multiple of 4", width);
   const Tensor records = context.empty({sent, bytes}, DType::u8, Category::workspace);
   if (sent > 0) context.run(EncodeWire{.x = x, .records = records, .bits = kBits, .parts = sent});
   const Tensor came = exchange_rows(context, ranks, records, std::move(counts));
@@ -164,7 +164,7 @@ TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Com
 Tensor TokenDispatch::to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category,
                                  bool codes) const {
   if (!exchange_) return gather_rows(context, x, index, category);
-  const auto exchange = codes ? exchange_codes : exchange_rows;
+  const auto exchange = codes ? exchange_quantized : exchange_rows;
   const Tensor rows = exchange(context, *exchange_->ranks, gather_rows(context, x, index), exchange_->counts);
   return gather_rows(context, rows, exchange_->order, category);
 }

@@ -26,7 +26,7 @@ bool decays(ParameterRole role) {
 
 bool can_be_trained(ParameterRole role) { return role != ParameterRole::choice_bias; }
 
-bool can_be_coded(ParameterRole role) {
+bool can_be_quantized(ParameterRole role) {
   return role == ParameterRole::matrix || role == ParameterRole::expert || role == ParameterRole::embedding ||
          role == ParameterRole::head;
 }
@@ -44,16 +44,17 @@ Interval ParameterView::range() const {
 
 bool ParameterView::trained() const { return defined() && unit_->parameters()[first_].trainable; }
 
-bool ParameterView::is_coded() const { return defined() && unit_->parameters()[first_].coded; }
+bool ParameterView::is_quantized() const { return defined() && unit_->parameters()[first_].quantized; }
 
 Tensor ParameterView::value() const {
-  require(!is_coded(), "{} is kept as 8-bit codes, and is read as if it were dense", unit_->parameters()[first_].name);
+  require(!is_quantized(), "{} is kept quantized to 8 bits, and is read as if it were dense",
+          unit_->parameters()[first_].name);
   const Tensor flat = unit_->store().values(*unit_, unit_->parameters()[first_].segment);
   return flat.flat(range().begin, range().end).reshape(shape_);
 }
 
 Weight ParameterView::weight() const {
-  if (!is_coded()) return value();
+  if (!is_quantized()) return value();
   const size_t segment = unit_->parameters()[first_].segment;
   UnitStore& store = unit_->store();
   const Tensor codes = store.values(*unit_, segment), scales = store.values(*unit_, unit_->segments()[segment].scales);
@@ -64,7 +65,7 @@ Weight ParameterView::weight() const {
 
 GradSink ParameterView::gradient(UnitStore& store) const {
   if (!defined()) return {};
-  require(!is_coded(), "{} is kept as 8-bit codes, which are not trained: it has no gradient",
+  require(!is_quantized(), "{} is kept quantized to 8 bits, which are not trained: it has no gradient",
           unit_->parameters()[first_].name);
   if (!trained()) return {};
   GradSink sink = store.gradient(*unit_, first_, last_);
@@ -118,8 +119,8 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
 
 size_t Unit::segment_for(const Parameter& parameter) {
   const Segment wanted{.trainable = parameter.trainable,
-                       .dtype = parameter.coded ? DType::i8 : parameter.dtype,
-                       .content = parameter.coded ? SegmentContent::codes : SegmentContent::values,
+                       .dtype = parameter.quantized ? DType::i8 : parameter.dtype,
+                       .content = parameter.quantized ? SegmentContent::codes : SegmentContent::values,
                        .cut_along = parameter.placement.axes(),
                        .partial_along = parameter.partial_along,
                        .copied = parameter.copied};
@@ -132,7 +133,7 @@ size_t Unit::segment_for(const Parameter& parameter) {
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
   const size_t segment = segments_.size();
   segments_.push_back(wanted);
-  if (!parameter.coded) return segment;
+  if (!parameter.quantized) return segment;
   segments_.back().scales = segment + 1;
   segments_.push_back({.trainable = false,
                        .dtype = DType::f16,
@@ -148,7 +149,7 @@ void Unit::place(size_t index) {
   Segment* const found = &segments_[parameter.segment];
   if (parameter.joined) {
     const Parameter& before = parameters_[index - 1];
-    require<ConfigError>(before.coded == parameter.coded,
+    require<ConfigError>(before.quantized == parameter.quantized,
                          "{} and {} are computed as one product: keep both as 8-bit codes or neither", before.name,
                          parameter.name);
     require(before.placement.axes() == parameter.placement.axes(),
@@ -161,7 +162,7 @@ void Unit::place(size_t index) {
   parameter.range = {begin, begin + parameter.shape.numel()};
   found->parameters.push_back(index);
   found->size = parameter.range.end;
-  if (parameter.coded) segments_[found->scales].size = found->size / kCodeBlock;
+  if (parameter.quantized) segments_[found->scales].size = found->size / kCodeBlock;
 }
 
 void Unit::lay_out() {
@@ -172,22 +173,23 @@ void Unit::lay_out() {
 void Unit::choose_trained(const std::function<bool(const Parameter&)>& is_trained) {
   require(store_ == nullptr, "unit {} is in use; what is trained must be chosen before", name_);
   for (Parameter& parameter : parameters_)
-    if (can_be_trained(parameter.role) && !parameter.dtype && !parameter.coded)
+    if (can_be_trained(parameter.role) && !parameter.dtype && !parameter.quantized)
       parameter.trainable = is_trained(parameter);
   lay_out();
 }
 
-void Unit::choose_coded(const std::function<bool(const Parameter&)>& is_coded) {
+void Unit::choose_quantized(const std::function<bool(const Parameter&)>& is_quantized) {
   require(store_ == nullptr, "unit {} is in use; what is kept as codes must be chosen before", name_);
   for (Parameter& parameter : parameters_) {
-    parameter.coded = is_coded(parameter);
-    if (!parameter.coded) continue;
-    require<ConfigError>(can_be_coded(parameter.role) && !parameter.dtype,
-                         "{} cannot be kept as 8-bit codes: only matrices of products and tables can", parameter.name);
+    parameter.quantized = is_quantized(parameter);
+    if (!parameter.quantized) continue;
+    require<ConfigError>(can_be_quantized(parameter.role) && !parameter.dtype,
+                         "{} cannot be kept quantized to 8 bits: only matrices of products and tables can",
+                         parameter.name);
     const Shape& shape = parameter.shape;
     require<ConfigError>(shape.rank() > 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
-                         "{} {} cannot be kept as 8-bit codes: its rows are not whole blocks of {}", parameter.name,
-                         shape, kCodeBlock);
+                         "{} {} cannot be kept quantized to 8 bits: its rows are not whole blocks of {}",
+                         parameter.name, shape, kCodeBlock);
     parameter.trainable = false;
   }
   lay_out();

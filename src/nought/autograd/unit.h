@@ -56,9 +56,9 @@ bool decays(ParameterRole role);
 /// False for what has no gradient: it is loaded and saved, and never trained.
 bool can_be_trained(ParameterRole role);
 
-/// True for what is read as a Weight (kernels/weight.h), and so may be kept as 8-bit codes: matrices of products but
-/// the router's, and tables.
-bool can_be_coded(ParameterRole role);
+/// True for what is read as a Weight (kernels/weight.h), and so may be kept quantized to 8 bits: matrices of products
+/// but the router's, and tables.
+bool can_be_quantized(ParameterRole role);
 
 /// What differs from what is usual for a parameter of its role.
 struct ParameterOptions {
@@ -81,7 +81,8 @@ struct Parameter {
   bool decay = true;  // takes part in weight decay
   bool trainable = true;
   std::optional<DType> dtype = {};
-  bool coded = false;  // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
+  bool quantized =
+      false;  // kept quantized to 8 bits, which are not trained; initial values and files have the run's dtype
   Placement placement = {};  // the global tensor, which files know, and where it is cut
   Axes partial_along = {};   // ranks along these axes each form a part of its gradient
   bool copied = false;       // its owner is another rank: this one holds the same values (Cut::copy)
@@ -134,7 +135,7 @@ class ParameterView {
   Interval range() const;
   /// True if somebody wants its gradient: an operation asks before it records how to form it.
   bool trained() const;
-  bool is_coded() const;
+  bool is_quantized() const;
   /// The values; Error unless the Unit is leased (between its before_ and after_ events), or if they are codes.
   Tensor value() const;
   /// The weight, dense or quantized.
@@ -228,9 +229,10 @@ class Unit {
   /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError
   /// if joined parameters are told apart.
   void choose_trained(const std::function<bool(const Parameter&)>& is_trained);
-  /// Chooses what is kept as 8-bit codes, and lays the parameters out anew. Those are no longer trained. ConfigError if
-  /// one cannot be, by its role or because its rows are no whole blocks, and if joined parameters are told apart.
-  void choose_coded(const std::function<bool(const Parameter&)>& is_coded);
+  /// Chooses what is kept quantized to 8 bits, and lays the parameters out anew. Those are no longer trained.
+  /// ConfigError if one cannot be, by its role or because its rows are no whole blocks, and if joined parameters are
+  /// told apart.
+  void choose_quantized(const std::function<bool(const Parameter&)>& is_quantized);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Segment>& segments() const { return segments_; }

@@ -36,12 +36,12 @@ void add_next_token(const Context& context, const Limits& limits, DType dtype, i
   context.run(QuantizeBlocks{.x = dense, .codes = codes.values, .scales = codes.scales});
   for (const Weight& weight : {Weight(dense), codes}) {
     const MatMul product{.a = x, .b = weight, .c = y, .transpose_b = true};
-    Figure figure{
-        .name = fmt::format("one token, {} 1 x {} x {}",
-                            weight.is_coded() ? "8-bit codes" : fmt::format("{} weight", name_of(dtype)), kOut, kIn),
-        .work = work_of(product).bytes,
-        .unit = "B",
-        .limit_name = "triad"};
+    Figure figure{.name = fmt::format("one token, {} 1 x {} x {}",
+                                      weight.is_quantized() ? "8-bit codes" : fmt::format("{} weight", name_of(dtype)),
+                                      kOut, kIn),
+                  .work = work_of(product).bytes,
+                  .unit = "B",
+                  .limit_name = "triad"};
     measure(figure, samples, 0.05, limits.memory, [&] { context.run(product); });
     figures.push_back(std::move(figure));
   }

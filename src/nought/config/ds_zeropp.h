@@ -1,4 +1,4 @@
-// The keys of RUN.json and ds_config.json that say what ranks send each other as codes.
+// The keys of RUN.json and ds_config.json that say what ranks send each other quantized.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct DsLoco {
 };
 
 /// Keys of the training section, among its others.
-struct CodesArgs {
+struct QuantizedArgs {
   Setting<bool> moe_quantized_dispatch{false};
   Setting<int64_t> quantized_gradient_bits{int64_t{4}};
 

@@ -211,7 +211,7 @@ void resolve_zero(Resolver& r) {
   resolve_offload(r);
   resolve_recompute(r);
   resolve_experts(r);
-  resolve_token_codes(r);
+  resolve_quantized_dispatch(r);
 }
 
 void resolve_profile(Resolver& r) {

@@ -242,7 +242,7 @@ void resolve_freezing(Resolver& r) {
   };
   r.plan.layout.freezing = {patterns("freeze", r.config.training.freeze),
                             patterns("trainable", r.config.training.trainable)};
-  resolve_frozen_codes(r);
+  resolve_quantized_frozen(r);
 }
 
 void resolve_parameter_groups(Resolver& r) {

@@ -113,9 +113,9 @@ void resolve_schedule(Resolver& r);
 void resolve_unit_tiles(Resolver& r);
 
 // resolve_zeropp.cpp
-/// What ranks send each other as codes, and what they keep of gathers.
+/// What ranks send each other quantized, and what they keep of gathers.
 void resolve_zeropp(Resolver& r);
-void resolve_frozen_codes(Resolver& r);
-void resolve_token_codes(Resolver& r);
+void resolve_quantized_frozen(Resolver& r);
+void resolve_quantized_dispatch(Resolver& r);
 
 }  // namespace nought

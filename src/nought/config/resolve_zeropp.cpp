@@ -131,7 +131,7 @@ void resolve_zeropp(Resolver& r) {
   resolve_quantized_gradients(r, gradients);
 }
 
-void resolve_frozen_codes(Resolver& r) {
+void resolve_quantized_frozen(Resolver& r) {
   const auto codes = r.deepspeed(std::string(kZero) + "zero_quantized_nontrainable_weights",
                                  r.ds.zero_optimization.zero_quantized_nontrainable_weights.value);
   if (!codes.value) return;
@@ -140,10 +140,10 @@ void resolve_frozen_codes(Resolver& r) {
     return r.warn(fmt::format("{} has no effect: nothing is frozen (training.freeze)", codes.place));
   r.plan.layout.freezing.codes = true;
   r.plan.resolved.push_back({"zero_quantized_nontrainable_weights", "true",
-                             codes.reason + "; matrices and tables that are frozen are kept as 8-bit codes"});
+                             codes.reason + "; matrices and tables that are frozen are kept quantized to 8 bits"});
 }
 
-void resolve_token_codes(Resolver& r) {
+void resolve_quantized_dispatch(Resolver& r) {
   const auto codes = r.training("moe_quantized_dispatch", r.config.training.codes.moe_quantized_dispatch);
   if (!codes.value) return;
   if (r.plan.layout.expert_ranks == 1)

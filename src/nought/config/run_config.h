@@ -229,7 +229,7 @@ struct TrainingConfig {
   Auto<int64_t> memory_centric_tiling;
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
-  CodesArgs codes;
+  QuantizedArgs codes;
   ParallelismArgs parallelism_config;
   CommHookArgs ddp_comm_hook;
   DilocoArgs diloco;

@@ -217,14 +217,14 @@ void check_shapes(const LayerNormBackward& op) {
 
 void check_shapes(const Embedding& op) {
   const Tensor& table = op.table.values;
-  if (op.table.is_coded()) {
+  if (op.table.is_quantized()) {
     check_codes("Embedding", "table", op.table);
     check_float({"Embedding", "out", op.out});
   } else {
     check_matrix({"Embedding", "table", table});
   }
   check_dtype({"Embedding", "ids", op.ids}, DType::i32);
-  check_tensor({"Embedding", "out", op.out}, op.table.is_coded() ? op.out.dtype() : table.dtype(),
+  check_tensor({"Embedding", "out", op.out}, op.table.is_quantized() ? op.out.dtype() : table.dtype(),
                op.ids.numel() * table.dim(-1));
   check_ids("Embedding", op.ids, table.rows(), "id");
 }

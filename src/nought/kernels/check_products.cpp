@@ -84,8 +84,8 @@ void check_shapes(const MatMul& op) {
   require<ShapeError>(a_k == b_k && c.rows == m && c.columns == n, "MatMul cannot multiply {}{} by {}{} into {}", op.a,
                       op.transpose_a ? "^T" : "", op.b.values, op.transpose_b ? "^T" : "", op.c);
   const DType dtype = op.a.dtype();
-  if (op.b.is_coded()) check_codes("MatMul", "b", op.b);
-  require<ShapeError>(is_float(dtype) && (op.b.is_coded() || op.b.values.dtype() == dtype),
+  if (op.b.is_quantized()) check_codes("MatMul", "b", op.b);
+  require<ShapeError>(is_float(dtype) && (op.b.is_quantized() || op.b.values.dtype() == dtype),
                       "MatMul needs a and b of one float dtype, got {} and {}", op.a, op.b.values);
   require<ShapeError>(op.c.dtype() == dtype || op.c.dtype() == DType::f32, "MatMul of {} writes {} or f32, not {}",
                       name_of(dtype), name_of(dtype), op.c);

@@ -13,15 +13,17 @@ Shape scales_shape(const Shape& codes) {
 }
 
 Weight Weight::slice(int64_t begin, int64_t end) const {
-  if (!is_coded()) return values.slice(begin, end);
+  if (!is_quantized()) return values.slice(begin, end);
   return {values.slice(begin, end), scales.slice(begin, end)};
 }
 
 Weight Weight::reshape(Shape shape) const {
-  if (!is_coded()) return values.reshape(shape);
+  if (!is_quantized()) return values.reshape(shape);
   return {values.reshape(shape), scales.reshape(scales_shape(shape))};
 }
 
-std::string Weight::str() const { return is_coded() ? fmt::format("{} with scales {}", values, scales) : values.str(); }
+std::string Weight::str() const {
+  return is_quantized() ? fmt::format("{} with scales {}", values, scales) : values.str();
+}
 
 }  // namespace nought

@@ -26,7 +26,7 @@ struct Weight {
   Weight(Tensor codes, Tensor of_blocks) : values(std::move(codes)), scales(std::move(of_blocks)) {}
 
   bool defined() const { return values.defined(); }
-  bool is_coded() const { return values.dtype() == DType::i8; }
+  bool is_quantized() const { return values.dtype() == DType::i8; }
   const Shape& shape() const { return values.shape(); }
   int64_t dim(int axis) const { return values.dim(axis); }
 
@@ -41,7 +41,7 @@ struct Weight {
   template <class V>
   void visit(V& v, std::string_view name, const Use& use) const {
     v(name, values, use);
-    if (is_coded()) v("scales", scales, use);
+    if (is_quantized()) v("scales", scales, use);
   }
 };
 

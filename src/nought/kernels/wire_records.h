@@ -1,5 +1,5 @@
-// Where records of EncodeWire lie, and how a block of them is coded: what all backends share. It is constexpr, so that
-// it can be compiled for devices too.
+// Where records of EncodeWire lie, and how a block of them is quantized: what all backends share. It is constexpr, so
+// that it can be compiled for devices too.
 #pragma once
 
 #include <bit>

@@ -8,15 +8,16 @@ namespace nought {
 
 namespace {
 
-bool fits_codes(const Parameter& parameter) {
-  return can_be_coded(parameter.role) && !parameter.dtype && parameter.shape.rank() > 1 && parameter.shape[-1] > 0 &&
-         parameter.shape[-1] % kCodeBlock == 0;
+bool fits_blocks(const Parameter& parameter) {
+  return can_be_quantized(parameter.role) && !parameter.dtype && parameter.shape.rank() > 1 &&
+         parameter.shape[-1] > 0 && parameter.shape[-1] % kCodeBlock == 0;
 }
 
-void code_frozen(Model& model) {
+void quantize_frozen(Model& model) {
   for (const auto& unit : model.units())
-    unit->choose_coded(
-        [](const Parameter& parameter) { return parameter.coded || (!parameter.trainable && fits_codes(parameter)); });
+    unit->choose_quantized([](const Parameter& parameter) {
+      return parameter.quantized || (!parameter.trainable && fits_blocks(parameter));
+    });
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ Model& apply(const Freezing& freezing, Model& model) {
   for (const auto& unit : model.units())
     unit->choose_trained(
         [&](const Parameter& parameter) { return trained.match(parameter) || !frozen.match(parameter); });
-  if (freezing.codes) code_frozen(model);
+  if (freezing.codes) quantize_frozen(model);
   const bool any = std::any_of(model.units().begin(), model.units().end(), [](const auto& u) { return u->trained(); });
   require<ConfigError>(any,
                        "training.freeze leaves no parameter to train: add what is to be trained to "

@@ -13,7 +13,8 @@ class Model;
 struct Freezing {
   std::vector<std::string> freeze;     // what matches is not trained
   std::vector<std::string> trainable;  // what matches is trained all the same
-  bool codes = false;  // matrices and tables that are not trained are kept as 8-bit codes, where rows are whole blocks
+  bool codes =
+      false;  // matrices and tables that are not trained are kept quantized to 8 bits, where rows are whole blocks
   bool empty() const { return freeze.empty() && trainable.empty(); }
 };
 

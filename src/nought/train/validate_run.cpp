@@ -148,7 +148,7 @@ ModelConfig model_config_of(const RunPlan& plan) {
   if (plan.moe_quantized_dispatch) {
     require<ConfigError>(
         config.hidden_size % 4 == 0,
-        "training.moe_quantized_dispatch: rows of {} elements cannot travel as 8-bit codes, which take "
+        "training.moe_quantized_dispatch: rows of {} elements cannot travel quantized to 8 bits, which take "
         "a multiple of 4: remove it",
         config.hidden_size);
     config.experts->quantized_dispatch = true;

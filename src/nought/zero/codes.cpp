@@ -22,10 +22,11 @@ void require_finite(const Context& context, const Tensor& scales, const Paramete
 void require_whole_blocks(const Parameter& parameter, const Mesh& mesh) {
   const TensorPart part = part_held(parameter, mesh);
   for (const Interval& columns : part.kept().back())
-    require<ConfigError>(columns.begin % kCodeBlock == 0 && columns.size() % kCodeBlock == 0,
-                         "parameter {} cannot be kept as 8-bit codes: ranks share its rows of {}, and not in whole "
-                         "blocks of {}",
-                         parameter.name, parameter.placement.global[-1], kCodeBlock);
+    require<ConfigError>(
+        columns.begin % kCodeBlock == 0 && columns.size() % kCodeBlock == 0,
+        "parameter {} cannot be kept quantized to 8 bits: ranks share its rows of {}, and not in whole "
+        "blocks of {}",
+        parameter.name, parameter.placement.global[-1], kCodeBlock);
 }
 
 }  // namespace

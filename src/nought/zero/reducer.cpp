@@ -294,7 +294,7 @@ void Reducer::send_bucket(Filling filling) {
 
 void Reducer::send(Flight flight) {
   for (Flight& earlier : flights_)
-    if (earlier.coded) earlier.coded->cross();  // its second hop runs overlapped with the next Unit's passes
+    if (earlier.quantized) earlier.quantized->cross();  // its second hop runs overlapped with the next Unit's passes
   flights_.push_back(std::move(flight));
   // Gradients that became a copy for the wire free their own buffer at once: bound the copies here.
   while (wire_ != dtype_ && flights_.size() > kFlights + 1) complete_oldest();
@@ -311,7 +311,7 @@ bool Reducer::is_final(SegmentIndex at) {
 }
 
 void Reducer::complete(const Flight& flight) {
-  if (flight.coded) flight.coded->complete();
+  if (flight.quantized) flight.quantized->complete();
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
   for (const auto& [from, into, add, stored, last] : flight.destinations) {
@@ -336,7 +336,7 @@ void Reducer::complete_oldest() {
 
 void Reducer::complete_all() {
   for (Flight& flight : flights_)
-    if (flight.coded) flight.coded->cross();
+    if (flight.quantized) flight.quantized->cross();
   while (!flights_.empty()) complete_oldest();
   while (!crossings_.empty()) complete_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);

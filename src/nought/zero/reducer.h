@@ -44,7 +44,7 @@ class Reducer {
     /// Where shards of gradients are kept; the host: beside a device that is none. Those that ranks of other stages or
     /// replicas add theirs to stay on the device.
     OffloadTier tier = {};
-    /// How gradients travel to shards; `wire` counts where they are not coded.
+    /// How gradients travel to shards; `wire` counts where they are not quantized.
     WireOptions codes = {};
   };
   Reducer(const Context& context, const Mesh& mesh, const Options& options,
@@ -146,7 +146,7 @@ class Reducer {
     std::vector<Destination> destinations;  // none: the sum goes where it belongs
     std::vector<size_t> last = {};          // places of the shards that are then the sum of the step over this replica
     std::vector<size_t> final = {};         // places of the segments whose gradients of the step have then completed
-    std::shared_ptr<ShardReduction> coded = {};  // in place of an event
+    std::shared_ptr<ShardReduction> quantized = {};  // in place of an event
   };
   /// A bucket that some of its segments are in.
   struct Filling {
@@ -183,8 +183,8 @@ class Reducer {
   void send_filling(const Communicator& ranks);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
-  /// Whether a reduction to shards goes as codes.
-  bool is_coded(const State& state) const { return codes_.gradient_bits > 0 && state.policy.shard_gradients; }
+  /// Whether a reduction to shards goes quantized.
+  bool is_quantized(const State& state) const { return codes_.gradient_bits > 0 && state.policy.shard_gradients; }
   /// Starts the reduction of what the flight has to send, a bucket's whole, to this rank's part of the sum.
   void begin_reduction(Flight& flight, const State& state, const Tensor& sum);
   WireRanks wire_ranks(const Bucket& bucket) const;

@@ -106,7 +106,7 @@ class Residency {
     Tensor gathered;  // the whole, while leased or on its way
     WireRanks wire;
     ShardGather gather;       // while it is on its way
-    bool codes = false;       // passes gather it as codes
+    bool codes = false;       // passes gather it quantized
     Tensor secondary;         // this rank's share of what the secondary group keeps
     bool kept_whole = false;  // these shares are what a gather would bring
     Event arrival;

@@ -17,7 +17,7 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh)
                        "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
                        name_of(options.offload_param.tier.pool));
   require<ConfigError>(options.codes.plain() || options.policy.shard_parameters,
-                       "weights and gradients travel as codes at ZeRO stage 3 alone: raise the stage, or send values");
+                       "weights and gradients travel quantized at ZeRO stage 3 alone: raise the stage, or send values");
   const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
   options.policy = options.policy.for_ranks(ranks);
   return options;
@@ -109,7 +109,7 @@ void ShardedModel::load_kept(const StateSource& source) {
 Tensor ShardedModel::held_parameter(const Unit& unit, const Parameter& parameter) const {
   const auto [begin, end] = parameter.range;
   const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
-  if (!parameter.coded) return flat;
+  if (!parameter.quantized) return flat;
   const Tensor scales = residency_.whole({unit.index(), unit.segments()[parameter.segment].scales});
   return decoded(context_,
                  {flat.reshape(parameter.shape),

@@ -13,7 +13,7 @@ struct DenseTable {
   __device__ Real operator[](int64_t i) const { return Real{values[i]}; }
 };
 template <class T>
-struct CodedTable {
+struct QuantizedTable {
   using Real = accumulator_t<T>;
   const int8_t* codes;
   const f16_t* scales;
@@ -84,8 +84,8 @@ void look_up(const Embedding& op, const Table& table, const Place& at) {
 void start(const Embedding& op, Place& at) {
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (op.table.is_coded()) {
-      look_up<T>(op, CodedTable<T>{op.table.values.data<int8_t>(), op.table.scales.data<f16_t>()}, at);
+    if (op.table.is_quantized()) {
+      look_up<T>(op, QuantizedTable<T>{op.table.values.data<int8_t>(), op.table.scales.data<f16_t>()}, at);
     } else {
       look_up<T>(op, DenseTable<T>{op.table.values.data<T>()}, at);
     }

@@ -58,7 +58,7 @@ void start(const MatMul& op, Place& at) {
   if (k > 0) {
     void* const workspace = at.blas.workspace_of(product) > 0 ? at.room() : nullptr;
     const void* const a = aligned(op.a, at);
-    const void* const b = op.b.is_coded() ? decoded(op.b, op.a.dtype(), at) : aligned(op.b.values, at);
+    const void* const b = op.b.is_quantized() ? decoded(op.b, op.a.dtype(), at) : aligned(op.b.values, at);
     const void* const bias = product.bias ? aligned(op.bias, at) : nullptr;
     at.blas.multiply(product, a, b, bias, c, op.accumulate || begins, workspace, at.launch.stream);
   }

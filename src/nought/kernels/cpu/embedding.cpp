@@ -87,7 +87,7 @@ void run(const Embedding& op) {
   if (op.out.dtype() == DType::f64) return reference::run(op);
   check(op);
   const int64_t n = op.table.dim(-1);
-  if (op.table.is_coded()) return look_up_codes(op, n);
+  if (op.table.is_quantized()) return look_up_codes(op, n);
   parallel_rows(op.ids.numel(), n, [&](int64_t begin, int64_t end) {
     if (op.accumulate) {
       HWY_DYNAMIC_DISPATCH(add_rows)(op, {begin, end});

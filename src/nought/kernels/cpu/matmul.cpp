@@ -34,10 +34,10 @@ void run(const MatMul& op) {
   const MatMulSizes sizes = op.sizes();
   if (sizes.m == 0 || sizes.n == 0) return;
   if (op.a.dtype() == DType::f64 || sizes.k == 0) return reference::run(op);
-  const bool coded = op.b.is_coded();
+  const bool quantized = op.b.is_quantized();
   const Product product{.sizes = sizes,
                         .a = op.a.raw(),
-                        .b = coded ? nullptr : op.b.values.raw(),
+                        .b = quantized ? nullptr : op.b.values.raw(),
                         .bias = op.bias ? op.bias.raw() : nullptr,
                         .c = op.c.raw(),
                         .lda = op.transpose_a ? sizes.m : sizes.k,
@@ -48,7 +48,7 @@ void run(const MatMul& op) {
                         .transpose_a = op.transpose_a,
                         .transpose_b = op.transpose_b,
                         .accumulate = op.accumulate,
-                        .codes = coded ? &op.b : nullptr};
+                        .codes = quantized ? &op.b : nullptr};
   if (is_for_few(product)) return multiply_few(product);
   if (product.inputs == DType::bf16 && has_bf16_units()) return multiply_pairs(product, tile_unit());
   multiply_floats(product);

@@ -26,8 +26,8 @@ void run(const Embedding& op) {
   check(op);
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (op.table.is_coded()) {
-      look_up<T>(op, CodedValues<accumulator_t<T>>(op.table));
+    if (op.table.is_quantized()) {
+      look_up<T>(op, QuantizedValues<accumulator_t<T>>(op.table));
     } else {
       look_up<T>(op, op.table.values.data<T>());
     }

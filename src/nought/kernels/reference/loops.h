@@ -11,9 +11,9 @@ namespace nought::reference {
 
 /// The elements of a weight of codes, seen flat, in the type of sums: exact.
 template <class Sum>
-class CodedValues {
+class QuantizedValues {
  public:
-  explicit CodedValues(const Weight& weight)
+  explicit QuantizedValues(const Weight& weight)
       : codes_(weight.values.data<int8_t>()), scales_(weight.scales.data<f16_t>()) {}
   Sum operator[](int64_t i) const {
     return static_cast<Sum>(codes_[i]) * static_cast<Sum>(float{scales_[i / kCodeBlock]});

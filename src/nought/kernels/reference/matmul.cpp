@@ -40,8 +40,8 @@ void multiply(const MatMul& op, const MatMulSizes& sizes, const B& b) {
 
 template <class T, class C>
 void multiply(const MatMul& op, const MatMulSizes& sizes) {
-  if (op.b.is_coded()) {
-    multiply<T, C>(op, sizes, CodedValues<accumulator_t<T>>(op.b));
+  if (op.b.is_quantized()) {
+    multiply<T, C>(op, sizes, QuantizedValues<accumulator_t<T>>(op.b));
   } else {
     multiply<T, C>(op, sizes, DenseValues<T>{op.b.values.data<T>()});
   }

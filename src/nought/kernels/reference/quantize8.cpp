@@ -57,7 +57,7 @@ void run(const DequantizeBlocks& op) {
   check(op);
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const CodedValues<accumulator_t<T>> values(op.weight);
+    const QuantizedValues<accumulator_t<T>> values(op.weight);
     for (int64_t i = 0; i < op.x.numel(); ++i) op.x.data<T>()[i] = static_cast<T>(values[i]);
   });
 }

@@ -1,4 +1,4 @@
-// How the Reducer sends gradients as codes: over which ranks, and with the errors of which bucket.
+// How the Reducer sends gradients quantized: over which ranks, and with the errors of which bucket.
 #include <utility>
 
 #include "nought/zero/reducer.h"
@@ -8,7 +8,7 @@ namespace nought {
 void Reducer::make_errors() {
   if (!codes_.feedback) return;
   for (const Bucket& bucket : buckets_)
-    errors_.push_back(is_coded(states_[bucket.members().front()])
+    errors_.push_back(is_quantized(states_[bucket.members().front()])
                           ? make_wire_errors(context_, wire_ranks(bucket), bucket.numel(), dtype_)
                           : WireErrors());
 }
@@ -33,13 +33,13 @@ std::vector<OwnTensor> Reducer::errors() const {
 }
 
 void Reducer::begin_reduction(Flight& flight, const State& state, const Tensor& sum) {
-  if (!is_coded(state)) {
+  if (!is_quantized(state)) {
     flight.event = state.ranks->reduce_scatter(flight.sent, sum);
     return;
   }
   const Tensor whole = std::exchange(flight.sent, {});  // the codes travel in its place
-  flight.coded = std::make_shared<ShardReduction>(context_, wire_ranks(buckets_[state.bucket]), codes_, whole, sum,
-                                                  codes_.feedback ? &errors_[state.bucket] : nullptr);
+  flight.quantized = std::make_shared<ShardReduction>(context_, wire_ranks(buckets_[state.bucket]), codes_, whole, sum,
+                                                      codes_.feedback ? &errors_[state.bucket] : nullptr);
 }
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-#include "nought/nn/coding.h"
+#include "nought/nn/quantized_weights.h"
 
 #include "support/message_of.h"
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include "nought/nn/layers.h"
 #include "nought/nn/model.h"
 
-namespace nought::coding_test {
+namespace nought::quantized_weights_test {
 namespace {
 
 using testing::AllOf;
@@ -28,24 +28,24 @@ class Small final : public Model {
   Var loss(Tape&, const Batch&, double) override { return {}; }
 };
 
-std::vector<std::string> coded_with(const std::vector<std::string>& patterns) {
+std::vector<std::string> quantized_with(const std::vector<std::string>& patterns) {
   Small model;
-  keep_as_codes(patterns, model);
+  keep_quantized(patterns, model);
   std::vector<std::string> names;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      if (parameter.coded) names.push_back(parameter.name);
+      if (parameter.quantized) names.push_back(parameter.name);
   return names;
 }
 
 std::string refusal_of(const std::vector<std::string>& patterns) {
-  return test::message_of<ConfigError>([&] { coded_with(patterns); });
+  return test::message_of<ConfigError>([&] { quantized_with(patterns); });
 }
 
 TEST(Coding, patterns_choose_matrices_and_tables_and_leave_the_rest) {
-  EXPECT_THAT(coded_with({}), UnorderedElementsAre());
-  EXPECT_THAT(coded_with({"embed"}), UnorderedElementsAre("embed.weight"));
-  EXPECT_THAT(coded_with({"^block"}), UnorderedElementsAre("block.q.weight", "block.k.weight"))
+  EXPECT_THAT(quantized_with({}), UnorderedElementsAre());
+  EXPECT_THAT(quantized_with({"embed"}), UnorderedElementsAre("embed.weight"));
+  EXPECT_THAT(quantized_with({"^block"}), UnorderedElementsAre("block.q.weight", "block.k.weight"))
       << "neither the norm nor the router";
 }
 
@@ -62,9 +62,9 @@ TEST(Coding, refuses_rows_that_are_no_whole_blocks_and_half_a_product) {
 
 TEST(Coding, what_is_kept_as_codes_counts_as_frozen) {
   Small model;
-  keep_as_codes({"block", "embed"}, model);
+  keep_quantized({"block", "embed"}, model);
   EXPECT_EQ(model.frozen_count(), 5 * 32 + 5 * 32);
 }
 
 }  // namespace
-}  // namespace nought::coding_test
+}  // namespace nought::quantized_weights_test
