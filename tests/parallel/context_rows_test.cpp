@@ -18,7 +18,7 @@ TEST(ContextRows, what_each_rank_takes_of_all_comes_back_in_order) {
         const ContextTokens tokens{ContextRanks(mesh, ContextMethod::ring), 3, length};
         std::vector<float> all(static_cast<size_t>(3 * length));
         std::iota(all.begin(), all.end(), 1.0F);
-        const std::vector<float> own = own_of<float>(all, tokens);
+        const std::vector<float> own = local_of<float>(all, tokens);
         ASSERT_EQ(static_cast<int64_t>(own.size()), tokens.tokens(tokens.ranks.rank));
         const Tensor rows = context.upload<float>({static_cast<int64_t>(own.size()), 1}, own);
         EXPECT_EQ(gather_rows(context, rows, tokens).to_vector<float>(), all) << ranks << " ranks, length " << length;

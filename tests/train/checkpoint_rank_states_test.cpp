@@ -32,8 +32,8 @@ struct Own {
         error(context.zeros({mesh.world().rank() + more}, DType::f32)),
         count(context.zeros({2}, DType::i64)) {
     model.load(InitialState(1));
-    model.keep_for_rank([this] { return std::vector<OwnTensor>{{"error/first", error}}; });
-    model.keep_for_rank([this] { return std::vector<OwnTensor>{{"count", count}}; });
+    model.keep_for_rank([this] { return std::vector<RankLocalTensor>{{"error/first", error}}; });
+    model.keep_for_rank([this] { return std::vector<RankLocalTensor>{{"count", count}}; });
   }
   test::CutUnits units;
   ShardedModel model;

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
-#include "nought/zero/own_tensor.h"
 #include "nought/zero/power_sgd_options.h"
+#include "nought/zero/rank_local_tensor.h"
 
 namespace nought::power_sgd_test {
 namespace {
@@ -51,7 +51,7 @@ Summed sum(int count, PowerSgdOptions options, int rounds, DType dtype = DType::
     PowerSgd power(context, ranks, options, dtype, units.units(), reducer);
     EXPECT_EQ(power.matrices(), 1u);
     EXPECT_EQ(power.rest_elements(), 10);
-    reducer.keep_own(true);
+    reducer.keep_local(true);
     std::vector<double> sent(960), put_in(960), errors(960);
     for (int round = 0; round < rounds; ++round) {
       Reducer::MicroBatch micro_batch = reducer.begin_micro_batch(true);
@@ -80,7 +80,7 @@ Summed sum(int count, PowerSgdOptions options, int rounds, DType dtype = DType::
       }
       reducer.reset();
     }
-    for (const OwnTensor& own : power.own_tensors())
+    for (const RankLocalTensor& own : power.rank_local_tensors())
       if (own.name == "power_sgd_error")
         for (size_t i = 0; i < 960; ++i) errors[i] = own.tensor.to_vector<float>()[i];
     all_reduce_values(ranks, context, put_in);
@@ -143,7 +143,7 @@ TEST(PowerSgd, a_gradient_that_was_zero_once_is_not_lost) {
     Reducer reducer(context, ranks, {}, units.units());
     PowerSgd power(context, ranks, {.rank = 2, .start_iter = 0, .min_compression_rate = 1}, DType::f32, units.units(),
                    reducer);
-    reducer.keep_own(true);
+    reducer.keep_local(true);
     for (int round = 0; round < 2; ++round) {
       Reducer::MicroBatch micro_batch = reducer.begin_micro_batch(true);
       const Tensor into = reducer.sink(micro_batch, 0, 0, 0).into;

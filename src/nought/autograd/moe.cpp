@@ -41,12 +41,12 @@ Tensor RouterLog::shared_sums(const Context& context, double weight) const {
 }
 
 Tensor RouterLog::sums(const Context& context, double weight, Communicator& ranks) const {
-  Tensor sums = stages_ != nullptr ? shared_sums(context, weight) : own_sums(context, weight);
+  Tensor sums = stages_ != nullptr ? shared_sums(context, weight) : local_sums(context, weight);
   if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
   return sums;
 }
 
-Tensor RouterLog::own_sums(const Context& context, double weight) const {
+Tensor RouterLog::local_sums(const Context& context, double weight) const {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
   std::vector<double> known(2 * experts + 2);  // the choices of each expert, places for probabilities, tokens, weight
   if (counts_) {

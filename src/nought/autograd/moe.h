@@ -45,7 +45,7 @@ class RouterLog {
 
  private:
   /// The sums over this rank's tokens.
-  Tensor own_sums(const Context& context, double weight) const;
+  Tensor local_sums(const Context& context, double weight) const;
   Tensor shared_sums(const Context& context, double weight) const;
 
   std::vector<Layer> layers_;

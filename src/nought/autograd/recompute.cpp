@@ -33,7 +33,7 @@ struct Kind {
   int64_t kept() const { return fp8 ? part + ceil_div(part, kMxBlock) : part; }
 
   /// What this rank keeps of x; one of a group keeps its part, which may be empty.
-  void keep_own(const Context& context, const Tensor& x, const Communicator* ranks, const Tensor& into) const {
+  void keep_local(const Context& context, const Tensor& x, const Communicator* ranks, const Tensor& into) const {
     const int64_t begin = ranks == nullptr ? 0 : ranks->rank() * part;
     const Interval own = intersect({begin, begin + part}, {0, x.numel()});
     if (!own.empty()) keep(context, x.flat(own.begin, own.end), into);
@@ -110,7 +110,7 @@ SavedInputs::Kept SavedInputs::Pass::keep_in_file(const Context& context, const 
   Tensor kept = x.flat(0, x.numel());
   if (options_.fp8 || ranks_ != nullptr) {
     kept = in_file_->pool.device_room(kind.kept(), kind.kept_dtype(), Category::activations);
-    kind.keep_own(context, x, ranks_, kept);
+    kind.keep_local(context, x, ranks_, kept);
   }
   return [files = files_, input = files_->keep(context, in_file_, kept), kind, shape = x.shape(),
           ranks = ranks_](const Context& on) {
@@ -127,7 +127,7 @@ SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& 
   const Tensor kept = room_for(context, kind.kept(), kind.kept_dtype());
   const bool encodes_elsewhere = !on_device && options_.fp8;  // kernels have no access to the host
   const Tensor here = encodes_elsewhere ? context.empty(kept.shape(), kept.dtype(), Category::workspace) : kept;
-  kind.keep_own(context, x, ranks_, here);
+  kind.keep_local(context, x, ranks_, here);
   if (encodes_elsewhere) context.copy(here, kept);
   return [kept, on_device, kind, shape = x.shape(), ranks = ranks_, returning = returning_](const Context& on) {
     Tensor back = kept;

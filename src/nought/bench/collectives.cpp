@@ -79,15 +79,15 @@ void copy_parts(const Operands& t) {
 std::vector<Rivals> collectives() {
   return {
       {"all_reduce", [](Communicator& ranks, const Operands& t) { return ranks.all_reduce(t.full); },
-       [](const Operands& t) { return MpiOwn::all_reduce(t.full); },
+       [](const Operands& t) { return MpiNative::all_reduce(t.full); },
        [](const Context& context, const Operands& t, int rank) {
          sum_parts(context, t, t.part_of_full(rank), /*spread=*/true);
        }},
       {"reduce_scatter", [](Communicator& ranks, const Operands& t) { return ranks.reduce_scatter(t.full, t.part); },
-       [](const Operands& t) { return MpiOwn::reduce_scatter(t.full, t.part); },
+       [](const Operands& t) { return MpiNative::reduce_scatter(t.full, t.part); },
        [](const Context& context, const Operands& t, int) { sum_parts(context, t, t.part, /*spread=*/false); }},
       {"all_gather", [](Communicator& ranks, const Operands& t) { return ranks.all_gather(t.part, t.full); },
-       [](const Operands& t) { return MpiOwn::all_gather(t.part, t.full); },
+       [](const Operands& t) { return MpiNative::all_gather(t.part, t.full); },
        [](const Context&, const Operands& t, int) { copy_parts(t); }}};
 }
 

@@ -132,7 +132,7 @@ void write_rank(ShardedModel& model, LocalSteps* local, bool with_frozen, int ra
   for (const OwnedPiece& piece : pieces)
     for (const OwnedBlock& block : blocks_of(piece))
       specs.push_back({block.tensor, piece.dtype, {block.in_piece.size()}});
-  const std::vector<OwnTensor> own = model.rank_states();
+  const std::vector<RankLocalTensor> own = model.rank_states();
   for (const TensorSpec& spec : specs_of(own)) specs.push_back(spec);
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
   Json entries = Json::array();

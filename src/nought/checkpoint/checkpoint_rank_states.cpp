@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string tensor_name(const OwnTensor& state) { return "rank/" + state.name; }
+std::string tensor_name(const RankLocalTensor& state) { return "rank/" + state.name; }
 
 Json mesh_json(const Grid& grid) {
   Json sizes = Json::object();
@@ -80,20 +80,20 @@ std::string describe(const fs::path& checkpoint, const std::set<std::string>& an
 
 }  // namespace
 
-std::vector<TensorSpec> specs_of(const std::vector<OwnTensor>& states) {
+std::vector<TensorSpec> specs_of(const std::vector<RankLocalTensor>& states) {
   std::vector<TensorSpec> specs;
   std::set<std::string> names;
-  for (const OwnTensor& state : states) {
+  for (const RankLocalTensor& state : states) {
     require(names.insert(state.name).second, "two states of a rank are called {}", state.name);
     specs.push_back({tensor_name(state), state.tensor.dtype(), state.tensor.shape()});
   }
   return specs;
 }
 
-Json write_rank_states(const Context& context, int rank, const std::vector<OwnTensor>& states, std::string_view file,
-                       SafetensorsWriter& writer) {
+Json write_rank_states(const Context& context, int rank, const std::vector<RankLocalTensor>& states,
+                       std::string_view file, SafetensorsWriter& writer) {
   Json entries = Json::array();
-  for (const OwnTensor& state : states) {
+  for (const RankLocalTensor& state : states) {
     const Tensor values = context.on_host(state.tensor);
     writer.write(tensor_name(state), values);
     entries.push_back({{"rank", rank},
@@ -112,9 +112,9 @@ Json rank_states_json(const Mesh& mesh, Json entries) {
 }
 
 std::string fill_rank_states(const fs::path& checkpoint, const Json& rank_states, const Context& context,
-                             const Mesh& mesh, const std::vector<OwnTensor>& states) {
+                             const Mesh& mesh, const std::vector<RankLocalTensor>& states) {
   std::set<std::string> anew, left;
-  for (const OwnTensor& state : states) anew.insert(state.name);
+  for (const RankLocalTensor& state : states) anew.insert(state.name);
   if (rank_states.is_null()) return describe(checkpoint, anew, left);
   try {
     const Json now = mesh_json(mesh.grid()), &then = rank_states.at("mesh");
@@ -131,7 +131,7 @@ std::string fill_rank_states(const fs::path& checkpoint, const Json& rank_states
         mine[entry.at("name")] = &entry;
         left.insert(entry.at("name").get<std::string>());
       }
-    for (const OwnTensor& state : states) {
+    for (const RankLocalTensor& state : states) {
       left.erase(state.name);
       const auto found = mine.find(state.name);
       if (found != mine.end() && read(checkpoint, *found->second, context, state.tensor)) anew.erase(state.name);

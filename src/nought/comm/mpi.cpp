@@ -75,7 +75,7 @@ MpiWorld::~MpiWorld() {
 
 void MpiWorld::abort(int code) { MpiEngine::instance().abort(code); }
 
-Event MpiOwn::all_reduce(Tensor tensor) {
+Event MpiNative::all_reduce(Tensor tensor) {
   return MpiEngine::instance().stream()->submit([=] {
     const MpiLock lock;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data<float>(), static_cast<int>(tensor.numel()), MPI_FLOAT, MPI_SUM,
@@ -84,7 +84,7 @@ Event MpiOwn::all_reduce(Tensor tensor) {
   });
 }
 
-Event MpiOwn::reduce_scatter(Tensor full, Tensor shard) {
+Event MpiNative::reduce_scatter(Tensor full, Tensor shard) {
   return MpiEngine::instance().stream()->submit([=] {
     const MpiLock lock;
     check_mpi(MPI_Reduce_scatter_block(full.data<float>(), shard.data<float>(), static_cast<int>(shard.numel()),
@@ -93,7 +93,7 @@ Event MpiOwn::reduce_scatter(Tensor full, Tensor shard) {
   });
 }
 
-Event MpiOwn::all_gather(Tensor shard, Tensor full) {
+Event MpiNative::all_gather(Tensor shard, Tensor full) {
   return MpiEngine::instance().stream()->submit([=] {
     const MpiLock lock;
     const int count = static_cast<int>(shard.numel());

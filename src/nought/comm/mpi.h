@@ -65,7 +65,7 @@ class MpiWorld {
 
 /// The MPI library's own collectives on all ranks, for comparisons. Tensors are f32 and have at most 2^31 - 1 elements.
 /// The library chooses the order of additions, and there is no deadline. Use them only while an MpiWorld lives.
-struct MpiOwn {
+struct MpiNative {
   static Event all_reduce(Tensor tensor);
   static Event reduce_scatter(Tensor full, Tensor shard);
   static Event all_gather(Tensor shard, Tensor full);

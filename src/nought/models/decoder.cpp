@@ -114,7 +114,7 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   const TokenSlices slices{all_ranks_.slicing(), ids.numel()};
   const Tensor positions = context.empty({slices.all_rows()}, DType::i32);
   work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices, parts};
-  work->own_positions = positions.flat(slices.own_rows().begin, slices.own_rows().end);
+  work->local_positions = positions.flat(slices.local_rows().begin, slices.local_rows().end);
   if (slices.tokens < slices.all_rows()) context.zero(positions.flat(slices.tokens, slices.all_rows()));
   // With rotations it takes their tables to tell positions: prepare_rotation() does.
   if (config_.positions == PositionKind::learned) set_positions(context, work->sequences);
@@ -157,7 +157,7 @@ void Decoder::set_positions(const Context& context, const Sequences& sequences) 
     const auto begin = positions.begin() + span.q_begin;
     std::iota(begin, begin + span.q_length, static_cast<int32_t>(first));
   }
-  if (parts.several()) positions = own_of<int32_t>(positions, parts);
+  if (parts.several()) positions = local_of<int32_t>(positions, parts);
   context.upload<int32_t>(positions, sequences.positions);
 }
 

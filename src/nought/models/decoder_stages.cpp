@@ -67,7 +67,7 @@ std::vector<Section> Decoder::sections() {
 
 Shape Decoder::hidden_shape(const MicroBatchState& state) const {
   const TokenSlices& slices = Work::of(state).sequences.slices;
-  return {slices.own_rows().size(), config_.hidden_size};
+  return {slices.local_rows().size(), config_.hidden_size};
 }
 
 Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head) {

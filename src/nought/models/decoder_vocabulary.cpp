@@ -65,7 +65,7 @@ Section Decoder::embedding_section() {
             const Work& work = Work::of(state);
             Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
-            return positions_.defined() ? add_embedding(tape, y, work.own_positions, positions_) : y;
+            return positions_.defined() ? add_embedding(tape, y, work.local_positions, positions_) : y;
           }};
 }
 

@@ -18,7 +18,7 @@ struct Decoder::Work final : MicroBatchState {
   HeldIds held;                        // the same where ranks share the vocabulary
   std::vector<HeldIds> held_by_tiles;  // the same where tiles of the embedding have it
   Sequences sequences;
-  Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
+  Tensor local_positions;                      // those of this rank's slice; without slices those of all tokens
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
   int64_t row_length = 0;                      // tokens of a row of the whole batch; 0: there is a cache
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by

@@ -12,7 +12,7 @@ Batch part_of(const Context& context, const Batch& batch, const ContextTokens& t
     if (!all.defined()) return Tensor();
     Tensor own = Tensor::empty(*context.memory, shape, all.dtype(), Category::workspace, context.memory->host_pool());
     if (context.memory->is_virtual()) return own;  // values are nobody's business
-    const std::vector<T> values = own_of<T>(all.span<T>(), tokens);
+    const std::vector<T> values = local_of<T>(all.span<T>(), tokens);
     std::copy(values.begin(), values.end(), own.data<T>());
     return own;
   };

@@ -117,7 +117,7 @@ Var gather_for_all(Tape& tape, const Var& x, const TokenSlices& slices) {
                      [x = Var{{}, x.slot}, slices](Gradients& gradients, const Tensor& dy) {
                        const Context& context = gradients.context();
                        Tensor dx = context.empty({slices.rows(), dy.dim(-1)}, dy.dtype());
-                       const auto [begin, end] = intersect(slices.own_rows(), {0, slices.tokens});
+                       const auto [begin, end] = intersect(slices.local_rows(), {0, slices.tokens});
                        const int64_t own = std::max<int64_t>(end - begin, 0);
                        if (own > 0) context.copy(dy.slice(begin, end), dx.slice(0, own));
                        if (own < slices.rows()) context.zero(dx.slice(own, slices.rows()));

@@ -9,7 +9,7 @@ namespace nought {
 
 namespace {
 
-int64_t own_tokens(const ContextTokens& tokens) { return tokens.tokens(tokens.ranks.rank); }
+int64_t local_tokens(const ContextTokens& tokens) { return tokens.tokens(tokens.ranks.rank); }
 
 /// Rows for each rank in turn are sent there; the rows that came, by rank. counts: of what is sent, and received.
 Tensor exchanged(const Context& context, const ContextTokens& tokens, const Tensor& x, RowCounts counts) {
@@ -26,7 +26,7 @@ Tensor exchanged(const Context& context, const ContextTokens& tokens, const Tens
 RowCounts counts_to_heads(const ContextTokens& tokens) {
   RowCounts counts;
   for (int rank = 0; rank < tokens.ranks.ranks; ++rank) {
-    counts.sent.push_back(own_tokens(tokens));
+    counts.sent.push_back(local_tokens(tokens));
     counts.received.push_back(tokens.tokens(rank));
   }
   return counts;
@@ -57,7 +57,7 @@ Tensor distributed(const Context& context, const ContextTokens& tokens, const Te
 
 /// The rows of one rank among those for each rank in turn.
 Tensor rows_for(const ContextTokens& tokens, const Tensor& for_ranks, int64_t rank) {
-  return for_ranks.slice(rank * own_tokens(tokens), (rank + 1) * own_tokens(tokens));
+  return for_ranks.slice(rank * local_tokens(tokens), (rank + 1) * local_tokens(tokens));
 }
 
 /// Which heads of a packed projection a rank has, and where they lie there and in a share of its own.
@@ -84,7 +84,7 @@ class Shares {
 
   /// The gradient of qkv of those of its shares.
   Tensor added_up(const Context& context, const Tensor& all) const {
-    Tensor d = context.empty({own_tokens(tokens_), whole_.width()}, all.dtype());
+    Tensor d = context.empty({local_tokens(tokens_), whole_.width()}, all.dtype());
     for (int64_t rank = 0; rank < tokens_.ranks.ranks; ++rank) {
       const Tensor share = rows_for(tokens_, all, rank);
       copy(context, own_.q(share), queries(d, rank), own_.num_heads, own_.head_dim);
@@ -112,7 +112,7 @@ class Shares {
 
   void copy(const Context& context, const Heads& of, const Heads& to, int64_t count, int64_t head_dim) const {
     context.run(
-        CopyHeads{.from = of, .to = to, .tokens = own_tokens(tokens_), .num_heads = count, .head_dim = head_dim});
+        CopyHeads{.from = of, .to = to, .tokens = local_tokens(tokens_), .num_heads = count, .head_dim = head_dim});
   }
   /// Each key/value head of d is the sum of its readers' ones, which are put side by side for it.
   void add_readers(const Context& context, const Tensor& all, const Tensor& d) const {
@@ -146,7 +146,7 @@ void copy_columns_of_ranks(const Context& context, const ContextTokens& tokens, 
     const Heads columns{side_by_side, rank * width, all}, rows{rows_for(tokens, for_ranks, rank), 0, width};
     context.run(CopyHeads{.from = into_columns ? rows : columns,
                           .to = into_columns ? columns : rows,
-                          .tokens = own_tokens(tokens),
+                          .tokens = local_tokens(tokens),
                           .num_heads = 1,
                           .head_dim = width});
   }
@@ -177,7 +177,7 @@ Var tokens_to_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const 
 Var heads_to_tokens(Tape& tape, const Var& x, const ContextTokens& tokens) {
   const Context& context = tape.context();
   const Tensor for_ranks = distributed(context, tokens, x.value);
-  Tensor own = context.empty({own_tokens(tokens), tokens.ranks.ranks * x.value.dim(-1)}, x.value.dtype());
+  Tensor own = context.empty({local_tokens(tokens), tokens.ranks.ranks * x.value.dim(-1)}, x.value.dtype());
   copy_columns_of_ranks(context, tokens, own, for_ranks, /*into_columns=*/true);
   return tape.record(own, {x}, [x = Var{{}, x.slot}, tokens](Gradients& gradients, const Tensor& d) {
     const Context& context = gradients.context();

@@ -8,7 +8,7 @@ namespace nought {
 
 /// This rank's elements of one number per token of the whole sequences, in its order.
 template <class T>
-std::vector<T> own_of(std::span<const T> all, const ContextTokens& tokens) {
+std::vector<T> local_of(std::span<const T> all, const ContextTokens& tokens) {
   std::vector<T> own;
   own.reserve(static_cast<size_t>(tokens.tokens(tokens.ranks.rank)));
   for (const int32_t index : tokens.indices(tokens.ranks.rank)) own.push_back(all[static_cast<size_t>(index)]);

@@ -18,7 +18,7 @@ struct TokenSlices {
   /// Rows of all slices together.
   int64_t all_rows() const { return rows() * ranks.size(); }
   /// The rows of this rank's slice.
-  Interval own_rows() const { return {ranks.rank() * rows(), (ranks.rank() + 1) * rows()}; }
+  Interval local_rows() const { return {ranks.rank() * rows(), (ranks.rank() + 1) * rows()}; }
 };
 
 }  // namespace nought

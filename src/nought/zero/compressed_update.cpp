@@ -68,18 +68,18 @@ std::unique_ptr<CompressedUpdate> CompressedUpdate::make(const Context& context,
   return std::unique_ptr<CompressedUpdate>(new CompressedUpdate(context, options, states, units, residency, reducer));
 }
 
-bool CompressedUpdate::reads_own_gradients(int64_t number) const {
+bool CompressedUpdate::reads_local_gradients(int64_t number) const {
   return phase_of(method_, number) != CompressedPhase::plain;
 }
 
-bool CompressedUpdate::needs_own_tensors(int64_t updates) const {
+bool CompressedUpdate::needs_rank_local_tensors(int64_t updates) const {
   const CompressedPhase phase = phase_of(method_, updates);
   return is_apart(phase) || (phase == CompressedPhase::momentum && coefficients_);
 }
 
-std::vector<OwnTensor> CompressedUpdate::own_tensors(
+std::vector<RankLocalTensor> CompressedUpdate::rank_local_tensors(
     int64_t updates, const std::function<void(const SegmentStates&, const TileWork&)>& read) const {
-  std::vector<OwnTensor> own;
+  std::vector<RankLocalTensor> own;
   const bool apart = is_apart(phase_of(method_, updates));
   for (size_t i = 0; i < states_.size(); ++i) {
     own.push_back({"worker_error/" + own_[i].name, own_[i].exchange.worker_error()});
@@ -115,7 +115,7 @@ bool CompressedUpdate::update(int64_t number, double lr, double gradient_scale, 
   walk([&](const TileView& tile) {
     // The ranks' own gradients add up to the mean loss's: times their number they are means themselves.
     const double scale = phase == CompressedPhase::plain ? gradient_scale : gradient_scale * tile.state.ranks->size();
-    Own& own = own_of(tile);
+    Own& own = local_of(tile);
     const Step step{.own = own, .lr = lr, .gradient_scale = scale};
     const Tensor values = context_.empty({tile.state.scope.size()}, DType::f32, Category::workspace);
     if (begins_apart) {

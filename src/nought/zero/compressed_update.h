@@ -14,7 +14,7 @@
 
 #include "nought/optim/optimizer.h"
 #include "nought/zero/one_bit_exchange.h"
-#include "nought/zero/own_tensor.h"
+#include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
 #include "nought/zero/segment_states.h"
@@ -31,16 +31,16 @@ class CompressedUpdate {
                                                 const Residency& residency, const Reducer& reducer);
 
   /// True if the update of this number, from 1 on, reads each rank's own gradients, which nobody has summed.
-  bool reads_own_gradients(int64_t number) const;
+  bool reads_local_gradients(int64_t number) const;
   /// The sum of squares of this rank's own gradients of a segment times the number of ranks, f64 [1]: added over the
   /// ranks, the mean square norm of what each would have as a mean by itself.
   void own_squares(const SegmentStates& state, const Tensor& sum) const;
   /// What this rank has for itself after so many updates: errors of compression, and weights while each rank updates
   /// alone.
-  std::vector<OwnTensor> own_tensors(int64_t updates,
-                                     const std::function<void(const SegmentStates&, const TileWork&)>& read) const;
+  std::vector<RankLocalTensor> rank_local_tensors(
+      int64_t updates, const std::function<void(const SegmentStates&, const TileWork&)>& read) const;
   /// True if a run cannot go on without these.
-  bool needs_own_tensors(int64_t updates) const;
+  bool needs_rank_local_tensors(int64_t updates) const;
   /// Makes the update of this number; false if it is one of gradients that are summed over the ranks. Collective.
   bool update(int64_t number, double lr, double gradient_scale, const WalkTiles& walk);
 
@@ -61,7 +61,7 @@ class CompressedUpdate {
   };
   CompressedUpdate(const Context& context, const OptimizerOptions& options, const std::vector<SegmentStates>& states,
                    const std::vector<std::unique_ptr<Unit>>& units, const Residency& residency, const Reducer& reducer);
-  Own& own_of(const TileView& tile) { return own_[static_cast<size_t>(&tile.state - states_.data())]; }
+  Own& local_of(const TileView& tile) { return own_[static_cast<size_t>(&tile.state - states_.data())]; }
   Tensor gradient_of(const TileView& tile, const TrainedPiece& piece) const {
     return tile.state.part(piece, reducer_.reduced(tile.state.at));
   }

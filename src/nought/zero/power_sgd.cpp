@@ -103,8 +103,8 @@ void PowerSgd::forget_errors() {
   context_.zero(q_);
 }
 
-std::vector<OwnTensor> PowerSgd::own_tensors() const {
-  std::vector<OwnTensor> own;
+std::vector<RankLocalTensor> PowerSgd::rank_local_tensors() const {
+  std::vector<RankLocalTensor> own;
   if (matrices_.empty()) return own;
   own.push_back({"power_sgd_q", q_});
   if (error_) own.push_back({"power_sgd_error", error_});

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "nought/zero/own_tensor.h"
 #include "nought/zero/power_sgd_options.h"
+#include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/reducer.h"
 
 namespace nought {
@@ -29,7 +29,7 @@ class PowerSgd {
   /// The step was given up: what was left out so far may not be finite, and is forgotten.
   void forget_errors();
   /// What a resumed run needs for the same bits.
-  std::vector<OwnTensor> own_tensors() const;
+  std::vector<RankLocalTensor> rank_local_tensors() const;
   /// How many matrices are sent as factors, and their elements; and what is sent as it is.
   size_t matrices() const { return matrices_.size(); }
   int64_t rest_elements() const { return rest_; }

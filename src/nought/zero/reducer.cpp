@@ -80,9 +80,9 @@ Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
   return begun;
 }
 
-void Reducer::keep_own(bool keeps) {
+void Reducer::keep_local(bool keeps) {
   require(!keeps || !shards_, "a rank keeps no whole gradients of its own where they are sharded");
-  keeps_own_ = keeps;
+  keeps_local_ = keeps;
 }
 
 Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
@@ -163,7 +163,7 @@ void Reducer::reduce_so_far(MicroBatch& of, size_t unit) {
 void Reducer::finish(State& state, Whole& whole, bool last) {
   clear_unwritten(state, whole);
   add_parts(state, whole);
-  if (keeps_own_) {
+  if (keeps_local_) {
     state.finished = state.completed = true;
     return;
   }
@@ -384,7 +384,7 @@ Tensor Reducer::owned(SegmentIndex at) const {
 
 Tensor Reducer::own(SegmentIndex at) {
   State& state = states_[place_of(at)];
-  require(keeps_own_, "gradients of unit {} are those of all ranks", state.unit->name());
+  require(keeps_local_, "gradients of unit {} are those of all ranks", state.unit->name());
   if (!state.finished) finish(state, state.whole, /*last=*/true);
   return state.whole.values;
 }

@@ -27,8 +27,8 @@
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
 #include "nought/zero/gradient_store.h"
-#include "nought/zero/own_tensor.h"
 #include "nought/zero/policy.h"
+#include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/shard_wire.h"
 
 namespace nought {
@@ -56,7 +56,7 @@ class Reducer {
 
   /// keeps: from the next micro-batch on gradients stay each rank's own, whole: nothing is reduced, and who asked for
   /// it adds them up in a way of its own. Error where gradients are sharded.
-  void keep_own(bool keeps);
+  void keep_local(bool keeps);
 
   class MicroBatch;
   /// Begins a micro-batch. Without gradient sharding its gradients are added to those of the others of the step, and
@@ -94,7 +94,7 @@ class Reducer {
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
   /// What codes of gradients have lost on this rank so far (WireOptions::feedback), which checkpoints keep.
-  std::vector<OwnTensor> errors() const;
+  std::vector<RankLocalTensor> errors() const;
   /// The gradients are read until the event: what writes them next waits for it.
   void keep_until(const Event& read) { read_ = read; }
 
@@ -212,7 +212,7 @@ class Reducer {
   std::vector<WireErrors> errors_;  // with feedback, one for each bucket
   bool overlap_;
   bool shards_ = false;  // the gradients of some segment are sharded
-  bool keeps_own_ = false;
+  bool keeps_local_ = false;
   std::vector<Bucket> buckets_;
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment

@@ -18,8 +18,8 @@ WireRanks Reducer::wire_ranks(const Bucket& bucket) const {
   return {&bucket.group(), mesh_.over_hosts(all ? Group::parameters : Group::expert_parameters)};
 }
 
-std::vector<OwnTensor> Reducer::errors() const {
-  std::vector<OwnTensor> all;
+std::vector<RankLocalTensor> Reducer::errors() const {
+  std::vector<RankLocalTensor> all;
   for (size_t bucket = 0; bucket < errors_.size(); ++bucket) {
     const WireErrors& of = errors_[bucket];
     const State& first = states_[buckets_[bucket].members().front()];

@@ -49,18 +49,18 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
   if (options_.codes.feedback) keep_for_rank([this] { return reducer_->errors(); });
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);
-  keep_for_rank([this] { return optimizer_->own_tensors(); });
+  keep_for_rank([this] { return optimizer_->rank_local_tensors(); });
   Communicator& ranks = mesh_.group(Group::parameters);
   if (options_.power_sgd && ranks.size() > 1) {
     power_sgd_.emplace(context_, ranks, *options_.power_sgd, options_.gradient_dtype, model.units(), *reducer_);
-    keep_for_rank([this] { return power_sgd_->own_tensors(); });
+    keep_for_rank([this] { return power_sgd_->rank_local_tensors(); });
   }
   choose_reduction();
 }
 
 void ShardedModel::choose_reduction() {
   const bool factors = power_sgd_ && power_sgd_->compresses(optimizer_->updates());
-  reducer_->keep_own(options_.local_gradients || factors || optimizer_->wants_own_gradients());
+  reducer_->keep_local(options_.local_gradients || factors || optimizer_->wants_local_gradients());
 }
 
 ShardedModel::~ShardedModel() {
@@ -155,10 +155,10 @@ void ShardedModel::prefetch_behind(UnitPass pass) {
   }
 }
 
-std::vector<OwnTensor> ShardedModel::rank_states() const {
-  std::vector<OwnTensor> all;
+std::vector<RankLocalTensor> ShardedModel::rank_states() const {
+  std::vector<RankLocalTensor> all;
   for (const ListOwnTensors& list : rank_states_)
-    for (OwnTensor& state : list()) all.push_back(std::move(state));
+    for (RankLocalTensor& state : list()) all.push_back(std::move(state));
   return all;
 }
 

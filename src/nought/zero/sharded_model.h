@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "nought/nn/model.h"
-#include "nought/zero/own_tensor.h"
 #include "nought/zero/power_sgd.h"
+#include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/sharded_optimizer.h"
 #include "nought/zero/sharding_options.h"
 #include "nought/zero/whole_tensor.h"
@@ -105,7 +105,7 @@ class ShardedModel final : public UnitStore {
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
   /// What this rank has for itself, as it is now: a checkpoint keeps it.
-  std::vector<OwnTensor> rank_states() const;
+  std::vector<RankLocalTensor> rank_states() const;
   /// Adds to it: `list` is asked whenever a checkpoint is saved or loaded.
   void keep_for_rank(ListOwnTensors list) { rank_states_.push_back(std::move(list)); }
   /// What moved between the pools of this rank so far, with what the model keeps of activations in files.

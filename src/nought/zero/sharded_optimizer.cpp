@@ -23,7 +23,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
 Tensor ShardedOptimizer::sums_of_squares() const {
   const Tensor room = context_.empty({1}, DType::f64, Category::workspace);
   const Tensor sums = context_.empty({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
-  const bool own = wants_own_gradients();
+  const bool own = wants_local_gradients();
   sum_squares(context_, table_.segments(), sums, room, [&](const SegmentStates& state, const Tensor& sum) {
     const auto [begin, end] = state.counted;
     if (own) {
@@ -52,9 +52,9 @@ UpdateSpan ShardedOptimizer::span_of(const TileView& tile, const TrainedPiece& p
   return span;
 }
 
-std::vector<OwnTensor> ShardedOptimizer::own_tensors() const {
+std::vector<RankLocalTensor> ShardedOptimizer::rank_local_tensors() const {
   if (!compressed_) return {};
-  return compressed_->own_tensors(updates_, [this](const SegmentStates& state, const TileWork& work) {
+  return compressed_->rank_local_tensors(updates_, [this](const SegmentStates& state, const TileWork& work) {
     table_.walk(
         state, {.writes = 0}, [](const TileView&) {}, work);
   });

@@ -20,7 +20,7 @@
 #include "nought/optim/optimizer.h"
 #include "nought/zero/compressed_update.h"
 #include "nought/zero/directed_update.h"
-#include "nought/zero/own_tensor.h"
+#include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
 #include "nought/zero/state.h"
@@ -38,7 +38,7 @@ class ShardedOptimizer {
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
   /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
-  /// values at every stage. Where wants_own_gradients(): CompressedUpdate::own_squares().
+  /// values at every stage. Where wants_local_gradients(): CompressedUpdate::own_squares().
   Tensor sums_of_squares() const;
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
@@ -46,11 +46,11 @@ class ShardedOptimizer {
 
   /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send one bit each instead,
   /// or nothing (CompressedUpdate).
-  bool wants_own_gradients() const { return compressed_ && compressed_->reads_own_gradients(updates_ + 1); }
+  bool wants_local_gradients() const { return compressed_ && compressed_->reads_local_gradients(updates_ + 1); }
   /// What this rank has for itself: errors of compression, and weights while each rank updates alone.
-  std::vector<OwnTensor> own_tensors() const;
+  std::vector<RankLocalTensor> rank_local_tensors() const;
   /// True if a run cannot go on without these.
-  bool needs_own_tensors() const { return compressed_ && compressed_->needs_own_tensors(updates_); }
+  bool needs_rank_local_tensors() const { return compressed_ && compressed_->needs_rank_local_tensors(updates_); }
 
   /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
   /// segment, before that. Nothing unless offload.early is given and states are offloaded.

@@ -1,4 +1,4 @@
-// OwnTensor: a tensor of a run that this rank has for itself, beside the states that ranks share out: what its
+// RankLocalTensor: a tensor of a run that this rank has for itself, beside the states that ranks share out: what its
 // compression has not sent yet, or weights that have left those of the other ranks.
 //
 // Design goals: whoever keeps such tensors lists them (ShardedModel::keep_for_rank), and knows nothing of files. Saved
@@ -14,12 +14,12 @@
 
 namespace nought {
 
-struct OwnTensor {
+struct RankLocalTensor {
   std::string name;  // unique on the rank: what it is, a slash, and of what: "worker_error/block.3.0"
   Tensor tensor;     // where it is kept; loading overwrites it
 };
 
 /// Lists the tensors as they are now; on every rank in the same order.
-using ListOwnTensors = std::function<std::vector<OwnTensor>()>;
+using ListOwnTensors = std::function<std::vector<RankLocalTensor>()>;
 
 }  // namespace nought
