@@ -61,7 +61,7 @@ TEST(WorkersAgreement, holds_to_the_byte_for_local_steps) {
         LocalSteps local(model, workers, options);
         local.begin();
         Engine engine(model);
-        Traffic at_meetings, in_step;
+        Traffic at_synchronizations, in_step;
         for (int64_t step = 1; step <= 2 * options.sync_every; ++step) {
           const Traffic before = workers.traffic();
           engine.step(batches_of(layout, context), static_cast<double>(layout.tokens_per_step()), 1e-3, 1);
@@ -69,18 +69,18 @@ TEST(WorkersAgreement, holds_to_the_byte_for_local_steps) {
           local.after_step(step);
           in_step = test::difference(between, before);
           if (step > options.sync_every)
-            at_meetings = test::difference(at_meetings, test::difference(between, workers.traffic()));
+            at_synchronizations = test::difference(at_synchronizations, test::difference(between, workers.traffic()));
         }
         if (options.delay > 0) {
-          // What began to meet in the last step has been sent; its end is not in sight.
+          // What began to synchronize in the last step has been sent; its end is not in sight.
           engine.step(batches_of(layout, context), static_cast<double>(layout.tokens_per_step()), 1e-3, 1);
           local.after_step(2 * options.sync_every + options.delay);
         }
         model.settle();
         if (world.rank() != 0) return;
         expect_same_memory(predicted, steady_of(context), peaks_of(*context.memory));
-        EXPECT_EQ(at_meetings.total_elements(), predicted.at_meetings.total_elements());
-        EXPECT_EQ(at_meetings.total_bytes(), predicted.at_meetings.total_bytes());
+        EXPECT_EQ(at_synchronizations.total_elements(), predicted.at_synchronizations.total_elements());
+        EXPECT_EQ(at_synchronizations.total_bytes(), predicted.at_synchronizations.total_bytes());
         // The six numbers by which workers tell each other how a step went.
         EXPECT_EQ(in_step.total_bytes() + 6 * 8, predicted.traffic.total_bytes());
       });

@@ -107,7 +107,7 @@ TEST(CompressedRuns, ranks_hold_the_same_bits_and_those_of_zero_one_adam_when_th
         for (const auto& of_rank : weights)
           EXPECT_EQ(of_rank, weights.front()) << way.name << " on " << ranks << " ranks";
         if (way.name != "0/1 Adam") continue;
-        each.steps.end = 11;  // the ranks meet at every fourth update by now
+        each.steps.end = 11;  // the ranks synchronize at every fourth update by now
         weights = weights_of(each);
         EXPECT_NE(weights[0], weights[1]);
       }

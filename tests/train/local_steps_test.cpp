@@ -1,4 +1,5 @@
-// Local steps: what workers agree on when they meet, what they send, and what a checkpoint between two meetings holds.
+// Local steps: what workers agree on when they meet, what they send, and what a checkpoint between two synchronizations
+// holds.
 #include "nought/zero/local_steps.h"
 
 #include "support/message_of.h"

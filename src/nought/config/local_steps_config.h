@@ -1,4 +1,4 @@
-// The sections of training for workers that do not meet in every step.
+// The sections of training for workers that do not synchronize in every step.
 #pragma once
 
 #include <cstdint>

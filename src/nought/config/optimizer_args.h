@@ -46,12 +46,13 @@ struct OptimizerArgs {
     v("factor_min", factor_min, "OneBitLamb: the least");
     v("factor_threshold", factor_threshold, "OneBitLamb: the part by which that factor may change in an update");
     v("var_freeze_step", var_freeze_step,
-      "ZeroOneAdam: after so many updates the second moments stay, and ranks update by themselves between meetings");
+      "ZeroOneAdam: after so many updates the second moments stay, and ranks update by themselves between "
+      "synchronizations");
     v("var_update_scaler", var_update_scaler,
       "ZeroOneAdam: after so many updates of the second moments twice as many updates lie between two of them");
     v("local_step_scaler", local_step_scaler,
-      "ZeroOneAdam: after so many updates by themselves twice as many lie between two meetings");
-    v("local_step_clipper", local_step_clipper, "ZeroOneAdam: the most updates between two meetings");
+      "ZeroOneAdam: after so many updates by themselves twice as many lie between two synchronizations");
+    v("local_step_clipper", local_step_clipper, "ZeroOneAdam: the most updates between two synchronizations");
   }
 };
 

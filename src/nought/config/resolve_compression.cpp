@@ -140,7 +140,8 @@ void check_compression(Resolver& r) {
               "to false");
     refuse_if(std::holds_alternative<ZeroOneAdamOptions>(r.plan.layout.sharding.optimizer.method) &&
                   r.plan.weight_hash_interval > 0,
-              "with training.check_weight_hash_across_dp_replicas_interval: between two meetings each rank has weights "
+              "with training.check_weight_hash_across_dp_replicas_interval: between two synchronizations each rank has "
+              "weights "
               "of its own");
     return;
   }

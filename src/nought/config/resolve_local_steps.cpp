@@ -1,4 +1,4 @@
-// Workers that meet now and then: DiLoCo's local steps.
+// Workers that synchronize now and then: DiLoCo's local steps.
 #include "nought/config/resolve_steps.h"
 
 namespace nought {
@@ -21,7 +21,7 @@ void check_local_steps(const Resolver& r, const std::string& place) {
   refuse(r.plan.layout.sharding.offload_param.tier.pool == Pool::file, "parameters in files",
          "keep them in memory (offload_param.device none or cpu)");
   refuse(r.plan.layout.sharding.offload_optimizer.delay_after.has_value(), "training.delayed_update",
-         "the update that is pending when workers meet would be lost; switch it off");
+         "the update that is pending when workers synchronize would be lost; switch it off");
   refuse(r.plan.layout.sharding.codes.feedback.has_value(), "zeropp_loco_param",
          "checkpoints keep what codes lose for the ranks of one worker alone; leave it out");
   refuse(r.plan.log_straggler, "training.log_straggler",
@@ -39,7 +39,8 @@ void resolve_local_steps(Resolver& r) {
   const auto every = r.training("diloco.sync_every", args.sync_every);
   if (!every.given) {
     const auto alone = [&](const char* key, bool given) {
-      require<ConfigError>(!given, "{} without training.diloco.sync_every: say after how many steps workers meet",
+      require<ConfigError>(!given,
+                           "{} without training.diloco.sync_every: say after how many steps workers synchronize",
                            r.origins.place(std::string("training.diloco.") + key));
     };
     alone("num_fragments", args.num_fragments.given), alone("fragment_sync_delay", args.fragment_sync_delay.given);
@@ -56,15 +57,17 @@ void resolve_local_steps(Resolver& r) {
   require_at_least<int64_t>(every, 1);
   require_at_least<int64_t>(fragments, 1);
   require_at_least<int64_t>(delay, 0);
-  require<ConfigError>(every.value % fragments.value == 0,
-                       "{} = {}: {} = {} fragments meet in turn, so it must be a multiple of that; the next one is {}",
-                       every.place, every.value, fragments.place, fragments.value,
-                       (every.value / fragments.value + 1) * fragments.value);
+  require<ConfigError>(
+      every.value % fragments.value == 0,
+      "{} = {}: {} = {} fragments synchronize in turn, so it must be a multiple of that; the next one is {}",
+      every.place, every.value, fragments.place, fragments.value,
+      (every.value / fragments.value + 1) * fragments.value);
   const int64_t interval = every.value / fragments.value;
-  require<ConfigError>(delay.value < interval,
-                       "{} = {}: the next fragment meets {} steps after this one (sync_every / num_fragments), so the "
-                       "delay is at most {}",
-                       delay.place, delay.value, interval, interval - 1);
+  require<ConfigError>(
+      delay.value < interval,
+      "{} = {}: the next fragment synchronizes {} steps after this one (sync_every / num_fragments), so the "
+      "delay is at most {}",
+      delay.place, delay.value, interval, interval - 1);
   require<ConfigError>(alpha.value >= 0 && alpha.value <= 1, "{}: expected a number in [0, 1], got {}", alpha.place,
                        alpha.value);
   require_finite_at_least_zero(lr);

@@ -18,8 +18,9 @@ bool updates_variance(const ZeroOneAdamOptions& options, int64_t update) {
   }
 }
 
-/// The ranks meet every `interval` updates, which doubles every local_step_scaler updates up to local_step_clipper.
-bool meets(const ZeroOneAdamOptions& options, int64_t update) {
+/// The ranks synchronize every `interval` updates, which doubles every local_step_scaler updates up to
+/// local_step_clipper.
+bool synchronizes(const ZeroOneAdamOptions& options, int64_t update) {
   const int64_t doublings = (update - options.var_freeze_step - 1) / options.local_step_scaler;
   int64_t interval = 1;
   for (int64_t i = 0; i < doublings && interval < options.local_step_clipper; ++i) interval *= 2;
@@ -34,7 +35,8 @@ CompressedPhase phase_of(const Method& method, int64_t update) {
   if (const auto* lamb = std::get_if<OneBitLambOptions>(&method))
     return update > lamb->freeze_step ? CompressedPhase::momentum : CompressedPhase::plain;
   if (const auto* adam = std::get_if<ZeroOneAdamOptions>(&method)) {
-    if (update > adam->var_freeze_step) return meets(*adam, update) ? CompressedPhase::meeting : CompressedPhase::local;
+    if (update > adam->var_freeze_step)
+      return synchronizes(*adam, update) ? CompressedPhase::synchronization : CompressedPhase::local;
     return updates_variance(*adam, update) ? CompressedPhase::plain : CompressedPhase::gradient;
   }
   return CompressedPhase::plain;

@@ -13,7 +13,7 @@ enum class CompressedPhase : uint8_t {
   momentum,  // each rank's own momentum, in one bit (1-bit Adam and 1-bit Lamb, once the second moments are frozen)
   gradient,  // each rank's own gradient, in one bit (0/1 Adam, between two updates of the second moments)
   local,     // nothing: each rank updates for itself (0/1 Adam, once the second moments are frozen)
-  meeting    // what each rank has moved since the last meeting, in one bit, after a local update
+  synchronization  // what each rank has moved since the last synchronization, in one bit, after a local update
 };
 
 /// The phase of the update-th update, from 1 on. plain for methods that do not compress.

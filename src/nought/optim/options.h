@@ -114,7 +114,7 @@ struct OneBitAdamOptions {
 
 /// 0/1 Adam (arXiv 2202.06009), as DeepSpeed's ZeroOneAdam. The second moments are updated every so often, which
 /// doubles after var_update_scaler times; between, ranks send gradients in one bit. From var_freeze_step on each rank
-/// updates by itself, and they meet every so often, which doubles every local_step_scaler updates up to
+/// updates by itself, and they synchronize every so often, which doubles every local_step_scaler updates up to
 /// local_step_clipper.
 struct ZeroOneAdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;

@@ -35,10 +35,10 @@ ShardedModel::Options with_early_compression(ShardedModel::Options options, int6
 int64_t updates_before_compression(const ShardedModel::Options& options) {
   if (options.power_sgd) return options.power_sgd->start_iter == kFirst ? kFirst : 0;
   for (const int64_t first : {kFirst, kZeroOneFirst})
-    if (phase_of(options.optimizer.method, first) != CompressedPhase::meeting &&
+    if (phase_of(options.optimizer.method, first) != CompressedPhase::synchronization &&
         phase_of(options.optimizer.method, first) != CompressedPhase::momentum) {
       const CompressedPhase next = phase_of(options.optimizer.method, first + 1);
-      if (next == CompressedPhase::meeting || next == CompressedPhase::momentum) return first;
+      if (next == CompressedPhase::synchronization || next == CompressedPhase::momentum) return first;
     }
   return 0;
 }

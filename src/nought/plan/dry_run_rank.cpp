@@ -121,20 +121,20 @@ void DryRunRank::step(Engine& engine, std::span<const Batch> batches) {
   if (workers) all_reduce_values(workers->numbers(), context, told);
 }
 
-Traffic DryRunRank::meet(const std::function<void()>& step_between) {
+Traffic DryRunRank::synchronize(const std::function<void()>& step_between) {
   Traffic sent;
   if (!local) return sent;
-  const auto meet_after = [&](int64_t steps) {
+  const auto synchronize_after = [&](int64_t steps) {
     const Traffic before = workers->traffic();
     local->after_step(steps);
     add(sent, workers->traffic() - before);
   };
   const LocalStepsOptions& options = local->options();
   for (int64_t i = 1; i <= options.fragments; ++i) {
-    meet_after(i * options.interval());
+    synchronize_after(i * options.interval());
     if (options.delay == 0) continue;
     step_between();
-    meet_after(i * options.interval() + options.delay);
+    synchronize_after(i * options.interval() + options.delay);
   }
   return sent;
 }

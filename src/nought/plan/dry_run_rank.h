@@ -55,11 +55,11 @@ struct DryRunRank {
 
   /// As if the model had been loaded.
   void begin();
-  /// One step, without meetings.
+  /// One step, without synchronizations.
   void step(Engine& engine, std::span<const Batch> batches);
-  /// All fragments meet, with a step between where they travel overlapped with steps. Returns what all meetings send,
-  /// without these steps.
-  Traffic meet(const std::function<void()>& step_between);
+  /// All fragments synchronize, with a step between where they travel overlapped with steps. Returns what all
+  /// synchronizations send, without these steps.
+  Traffic synchronize(const std::function<void()>& step_between);
   /// What was sent in each group so far.
   std::vector<Mesh::GroupTraffic> traffic_by_axes() const;
 

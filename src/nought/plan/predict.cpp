@@ -152,7 +152,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.executed_flops = whole.work.flops;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
   prediction.operations = whole.work.operations;
-  prediction.at_meetings = rank.meet([&] { step(layout.accumulation - beyond); });
+  prediction.at_synchronizations = rank.synchronize([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
     engine.evaluate(std::span(&batch, 1), 1);

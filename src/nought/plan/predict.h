@@ -37,7 +37,7 @@ struct Prediction {
   Traffic traffic;                             // what it sends in one step; validations are not counted
   std::optional<Traffic> traffic_before = {};  // in its first steps, if later ones send compressed values
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
-  Traffic at_meetings;                              // what workers of local steps send besides, in sync_every steps
+  Traffic at_synchronizations;                      // what workers of local steps send besides, in sync_every steps
   StateTraffic states;                              // what one step moves between pools
   StateTraffic by_update;                           // what of that its update moves
   StateTraffic of_gradients;                        // and what passes move of gradients

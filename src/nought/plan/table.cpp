@@ -265,8 +265,8 @@ std::string to_text(const PlanReport& report) {
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
   if (all.front().layout.local_steps) {
     const LocalStepsOptions& local = *all.front().layout.local_steps;
-    text += row(fmt::format("  at meetings / {}", local.sync_every), all, [&](const Prediction& each) {
-      return format_bytes(each.at_meetings.total_bytes() / local.sync_every);
+    text += row(fmt::format("  at synchronizations / {}", local.sync_every), all, [&](const Prediction& each) {
+      return format_bytes(each.at_synchronizations.total_bytes() / local.sync_every);
     });
   }
   for (const std::string& line : report.zero_costs) text += fmt::format("  {}\n", line);
@@ -377,7 +377,7 @@ OrderedJson to_json(const PlanReport& report) {
          {"steady_file", by_category(each.steady_file, sum_of(each.steady_file))},
          {"sent_per_step", to_json(each.traffic)},
          {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
-         {"sent_at_meetings", to_json(each.at_meetings)},
+         {"sent_at_meetings", to_json(each.at_synchronizations)},
          {"micro_batches_in_flight", each.in_flight},
          {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)

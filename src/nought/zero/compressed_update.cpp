@@ -13,7 +13,9 @@ Tensor values_of(const TrainedPiece& piece, const Tensor& whole) {
   return whole.flat(piece.piece.in_segment.begin, piece.piece.in_segment.end);
 }
 
-bool is_apart(CompressedPhase phase) { return phase == CompressedPhase::local || phase == CompressedPhase::meeting; }
+bool is_apart(CompressedPhase phase) {
+  return phase == CompressedPhase::local || phase == CompressedPhase::synchronization;
+}
 
 /// Lamb's trust ratio of norms; 1 if one of them is zero.
 double trust_ratio(const OneBitLambOptions& lamb, double squares, double squares_of_update) {
@@ -48,7 +50,7 @@ CompressedUpdate::CompressedUpdate(const Context& context, const OptimizerOption
     parameters += static_cast<int64_t>(state.parameters.size());
     if (!parts) continue;
     own.moved = context_.zeros({state.scope.size()}, DType::f32, Category::optimizer);
-    own.met = context_.zeros({state.scope.size()}, DType::f32, Category::optimizer);
+    own.anchor = context_.zeros({state.scope.size()}, DType::f32, Category::optimizer);
   }
   const auto host_zeros = [&](int64_t count) {
     return Tensor::zeros(*context_.memory, {count}, DType::f64, Category::optimizer, context_.memory->host_pool());
@@ -86,7 +88,7 @@ std::vector<RankLocalTensor> CompressedUpdate::rank_local_tensors(
     own.push_back({"server_error/" + own_[i].name, own_[i].exchange.server_error()});
     if (!apart) continue;
     own.push_back({"moved/" + own_[i].name, own_[i].moved});
-    own.push_back({"met/" + own_[i].name, own_[i].met});
+    own.push_back({"met/" + own_[i].name, own_[i].anchor});
     own.push_back({"weights/" + own_[i].name, residency_.updating(states_[i].at)});
     read(states_[i], [&](const TileView& tile) {
       for (const TrainedPiece& piece : tile.of->pieces) {
@@ -120,7 +122,7 @@ bool CompressedUpdate::update(int64_t number, double lr, double gradient_scale, 
     const Tensor values = context_.empty({tile.state.scope.size()}, DType::f32, Category::workspace);
     if (begins_apart) {
       own.exchange.forget_errors();
-      for (const TrainedPiece& piece : tile.of->pieces) context_.copy(tile.master(piece), values_of(piece, own.met));
+      for (const TrainedPiece& piece : tile.of->pieces) context_.copy(tile.master(piece), values_of(piece, own.anchor));
     }
     if (phase == CompressedPhase::plain) {
       lamb_plain(tile, step, values);
@@ -134,10 +136,10 @@ bool CompressedUpdate::update(int64_t number, double lr, double gradient_scale, 
       apply_momentum(tile, step, values);
     } else {
       move_apart(tile, step, values);
-      if (phase == CompressedPhase::meeting) meet(tile, step, values);
+      if (phase == CompressedPhase::synchronization) synchronize(tile, step, values);
     }
   });
-  if (phase == CompressedPhase::meeting) rate_sum_.data<double>()[0] = 0;
+  if (phase == CompressedPhase::synchronization) rate_sum_.data<double>()[0] = 0;
   return true;
 }
 
@@ -222,9 +224,9 @@ void CompressedUpdate::move_apart(const TileView& tile, const Step& step, const 
   }
 }
 
-/// From where the ranks last met they all go the compressed mean of what each has moved, and take the momentum that
-/// would have moved them so.
-void CompressedUpdate::meet(const TileView& tile, const Step& step, const Tensor& values) const {
+/// From where the ranks last synchronized they all go the compressed mean of what each has moved, and take the momentum
+/// that would have moved them so.
+void CompressedUpdate::synchronize(const TileView& tile, const Step& step, const Tensor& values) const {
   for (const TrainedPiece& piece : tile.of->pieces)
     precondition(tile, piece, values_of(piece, step.own.moved), values_of(piece, values), /*multiply=*/true);
   one_bit_mean(tile, step, values);
@@ -236,9 +238,9 @@ void CompressedUpdate::meet(const TileView& tile, const Step& step, const Tensor
       context_.run(Scale{.x = momentum, .factor = -1 / rate});
     }
     precondition(tile, piece, mine, mine, /*multiply=*/false);
-    context_.copy(values_of(piece, step.own.met), tile.master(piece));
+    context_.copy(values_of(piece, step.own.anchor), tile.master(piece));
     move(tile, piece, mine, -1, 1);
-    context_.copy(tile.master(piece), values_of(piece, step.own.met));
+    context_.copy(tile.master(piece), values_of(piece, step.own.anchor));
   }
   context_.zero(step.own.moved);
 }

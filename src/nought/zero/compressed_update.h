@@ -3,8 +3,8 @@
 // ZeroOneAdam and OneBitLamb.
 //
 // Every rank updates all parameters, and what makes the update is the same bits on all of them: compressed means
-// (OneBitExchange) and states that were formed of such. Between two meetings of 0/1 Adam alone each rank goes its own
-// way. Overlap the states it keeps the errors of the compression, and what 0/1 Adam and 1-bit Lamb remember.
+// (OneBitExchange) and states that were formed of such. Between two synchronizations of 0/1 Adam alone each rank goes
+// its own way. Overlap the states it keeps the errors of the compression, and what 0/1 Adam and 1-bit Lamb remember.
 #pragma once
 
 #include <memory>
@@ -50,8 +50,8 @@ class CompressedUpdate {
     std::string name;
     OneBitExchange exchange;
     int64_t first_parameter = 0;  // of its parameters, among those of all segments
-    // 0/1 Adam's, over the segment: what this rank has moved since the ranks last met, and where they did.
-    Tensor moved = {}, met = {};
+    // 0/1 Adam's, over the segment: what this rank has moved since the ranks last synchronized, and where they did.
+    Tensor moved = {}, anchor = {};
   };
   /// One compressed update of a segment.
   struct Step {
@@ -75,7 +75,7 @@ class CompressedUpdate {
                     bool multiply) const;
   void move(const TileView& tile, const TrainedPiece& piece, const Tensor& direction, double step, double keep) const;
   void move_apart(const TileView& tile, const Step& step, const Tensor& values) const;
-  void meet(const TileView& tile, const Step& step, const Tensor& values) const;
+  void synchronize(const TileView& tile, const Step& step, const Tensor& values) const;
   std::vector<double> parameter_squares(const TileView& tile,
                                         const std::function<Tensor(const TrainedPiece&)>& of) const;
   LambDirection lamb_direction(const TileView& tile, const TrainedPiece& piece, const Tensor& gradient,
@@ -91,7 +91,7 @@ class CompressedUpdate {
   const Reducer& reducer_;
   std::vector<Own> own_;      // by segment, as in states_
   Tensor coefficients_ = {};  // 1-bit Lamb, f64, by parameter: the mean trust ratio of the warm-up, the last factor
-  Tensor rate_sum_ = {};      // 0/1 Adam, f64: the learning rates since the ranks last met
+  Tensor rate_sum_ = {};      // 0/1 Adam, f64: the learning rates since the ranks last synchronized
 };
 
 }  // namespace nought

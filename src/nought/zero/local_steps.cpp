@@ -68,13 +68,14 @@ void LocalSteps::load(const StateSource& source, int64_t step, bool exact) {
     });
   }
   for (size_t fragment = 0; fragment < met_.size(); ++fragment) {
-    // The last meeting that began before, or 0.
-    const int64_t meetings = step / options_.interval() - static_cast<int64_t>(fragment) - 1;
-    met_[fragment] = meetings < 0
-                         ? 0
-                         : (meetings / options_.fragments * options_.fragments + static_cast<int64_t>(fragment) + 1) *
-                               options_.interval();
-    if (!exact) met_[fragment] = step;
+    // The last synchronization that began before, or 0.
+    const int64_t synchronizations = step / options_.interval() - static_cast<int64_t>(fragment) - 1;
+    last_synchronized_[fragment] =
+        synchronizations < 0
+            ? 0
+            : (synchronizations / options_.fragments * options_.fragments + static_cast<int64_t>(fragment) + 1) *
+                  options_.interval();
+    if (!exact) last_synchronized_[fragment] = step;
   }
 }
 
@@ -137,7 +138,7 @@ void LocalSteps::go_on(size_t first, size_t last, double keeps) {
   });
 }
 
-void LocalSteps::meet(size_t fragment, double keeps) {
+void LocalSteps::synchronize(size_t fragment, double keeps) {
   const auto [first, last] = segments_of_fragment(fragment);
   // A fragment that was begun before is on its way as a whole; else the next segment travels while one is updated.
   for (size_t i = first; i < last; ++i) {
@@ -153,12 +154,12 @@ void LocalSteps::after_step(int64_t step) {
   const int64_t past = step % options_.interval();
   const size_t fragment = fragment_at(step);
   if (past == 0) {
-    met_[fragment] = step;
+    last_synchronized_[fragment] = step;
     model_.settle();
     const auto [first, last] = segments_of_fragment(fragment);
     for (size_t i = first; options_.delay > 0 && i < last; ++i) start(segments_[i]);
   }
-  if (past == options_.delay) meet(fragment, options_.keeps_local);
+  if (past == options_.delay) synchronize(fragment, options_.keeps_local);
 }
 
 void LocalSteps::finish(int64_t step) {
@@ -172,13 +173,13 @@ void LocalSteps::finish(int64_t step) {
   // What is on its way ends first, so that its deltas are gone when those of others need room.
   std::stable_partition(order.begin(), order.end(), on_its_way);
   for (const size_t fragment : order) {
-    if (on_its_way(fragment) || met_[fragment] != step) {
-      meet(fragment, /*keeps=*/0);
+    if (on_its_way(fragment) || last_synchronized_[fragment] != step) {
+      synchronize(fragment, /*keeps=*/0);
     } else if (options_.keeps_local > 0) {
       const auto [first, last] = segments_of_fragment(fragment);
       go_on(first, last, /*keeps=*/0);
     }
-    met_[fragment] = step;
+    last_synchronized_[fragment] = step;
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 /// f(k) for the elements of a row that the thread has: always the same, so that nobody else waits for them.
 template <class F>
-__device__ void for_rank(int64_t n, const F& f) {
+__device__ void for_this_thread(int64_t n, const F& f) {
   for (int64_t k = threadIdx.x; k < n; k += kThreads) f(k);
 }
 
@@ -22,7 +22,7 @@ __device__ void for_rank(int64_t n, const F& f) {
 template <class F>
 __device__ double sum_of_row(int64_t n, const F& f) {
   double sum = 0;
-  for_rank(n, [&](int64_t k) { sum += f(k); });
+  for_this_thread(n, [&](int64_t k) { sum += f(k); });
   return block_sum(sum);
 }
 
@@ -36,7 +36,7 @@ __device__ double take_out(double* row, const float* x, int64_t count, int64_t n
     for (int64_t i = 0; i < count; ++i) {
       const float* const other = x + i * n;
       const double along = sum_of_row(n, [&](int64_t k) { return row[k] * static_cast<double>(other[k]); });
-      for_rank(n, [&](int64_t k) { row[k] -= along * static_cast<double>(other[k]); });
+      for_this_thread(n, [&](int64_t k) { row[k] -= along * static_cast<double>(other[k]); });
     }
   const double left = length();
   return left > kNothing * before ? left : 0;
@@ -54,13 +54,13 @@ __global__ void __launch_bounds__(kThreads)
     orthonormalize_kernel(float* x, double* row, int64_t rows, int64_t n, uint64_t key, bool draws) {
   for (int64_t i = 0; i < rows; ++i) {
     float* const at = x + i * n;
-    for_rank(n, [&](int64_t k) { row[k] = static_cast<double>(at[k]); });
+    for_this_thread(n, [&](int64_t k) { row[k] = static_cast<double>(at[k]); });
     double length = take_out(row, x, i, n);
     if (length == 0 && draws && i < n) {
-      for_rank(n, [&](int64_t k) { row[k] = normal_value(key, static_cast<uint64_t>(i * n + k)); });
+      for_this_thread(n, [&](int64_t k) { row[k] = normal_value(key, static_cast<uint64_t>(i * n + k)); });
       length = take_out(row, x, i, n);
     }
-    for_rank(n, [&](int64_t k) { at[k] = length == 0 ? 0.0f : static_cast<float>(row[k] / length); });
+    for_this_thread(n, [&](int64_t k) { at[k] = length == 0 ? 0.0f : static_cast<float>(row[k] / length); });
   }
 }
 
