@@ -4,7 +4,7 @@
 //
 // Every rank updates all parameters, and what makes the update is the same bits on all of them: compressed means
 // (OneBitExchange) and states that were formed of such. Between two synchronizations of 0/1 Adam alone each rank goes
-// its own way. Overlap the states it keeps the errors of the compression, and what 0/1 Adam and 1-bit Lamb remember.
+// its own way. Beside the states it keeps the errors of the compression, and what 0/1 Adam and 1-bit Lamb remember.
 #pragma once
 
 #include <memory>
