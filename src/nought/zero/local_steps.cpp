@@ -29,7 +29,7 @@ LocalSteps::LocalSteps(ShardedModel& model, const Workers& workers, const LocalS
     if (options_.momentum != 0) segment.momentum = context.zeros({shard}, DType::f32, Category::optimizer);
     segments_.push_back(std::move(segment));
   }
-  met_.assign(static_cast<size_t>(options_.fragments), 0);
+  last_synchronized_.assign(static_cast<size_t>(options_.fragments), 0);
 }
 
 template <class F>
@@ -67,7 +67,7 @@ void LocalSteps::load(const StateSource& source, int64_t step, bool exact) {
       if (has_delta) read(StateKind::outer_delta, segment.delta);
     });
   }
-  for (size_t fragment = 0; fragment < met_.size(); ++fragment) {
+  for (size_t fragment = 0; fragment < last_synchronized_.size(); ++fragment) {
     // The last synchronization that began before, or 0.
     const int64_t synchronizations = step / options_.interval() - static_cast<int64_t>(fragment) - 1;
     last_synchronized_[fragment] =
@@ -164,7 +164,7 @@ void LocalSteps::after_step(int64_t step) {
 
 void LocalSteps::finish(int64_t step) {
   model_.settle();
-  std::vector<size_t> order(met_.size());
+  std::vector<size_t> order(last_synchronized_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto on_its_way = [&](size_t fragment) {
     const auto [first, last] = segments_of_fragment(fragment);
