@@ -91,7 +91,7 @@ class ScheduleArguments {
     into = static_cast<T>(r_.note("schedule." + key, value));
     return true;
   }
-  /// Of a number, which has to be in [least, most], or above `least` if that is not `closed`.
+  /// Takes a number, which has to be in [least, most], or above `least` if that is not `closed`.
   template <class S, class T>
   bool take_number(const std::string& key, const S& setting, Types owners, T& into, double least, bool closed = false,
                    double most = std::numeric_limits<double>::max()) {
