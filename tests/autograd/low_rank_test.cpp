@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kIn = 5, kOut = 6, kTokens = 4;
 
-/// Of columns [0, 2) and [2, 5) of six, with ranks 3 and 2: the last one gets nothing.
+/// Columns [0, 2) and [2, 5) of six, with ranks 3 and 2: the last one gets nothing.
 struct TwoLayers {
   explicit TwoLayers(Unit& unit) {
     const ParameterView first = unit.add("a0", {3, kIn}, Init::zeros()),

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
 #include "nought/data/dataset.h"
 

@@ -51,7 +51,7 @@ class AdapterRuns : public ::testing::Test {
     fs::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  /// Of all-linear on a block of hidden size 16 and MLPs of 24.
+  /// Parameters of all-linear on a block of hidden size 16 and MLPs of 24.
   static constexpr int64_t kElements = 2 * kRank * (4 * (16 + 16) + 3 * (16 + 24));
 
   const TempFolder folder;

@@ -40,7 +40,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a model with experts, which get no adapters: JSON of the names of what its attention has.
+/// JSON of the names of what the attention of a model with experts has; experts get no adapters.
 std::string attention_layers(const ModelConfig& config) {
   Json names = Json::array();
   for (const AdaptableLayer& layer : adaptable_layers(config)) {

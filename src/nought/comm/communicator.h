@@ -73,7 +73,7 @@ class Communicator {
   Event all_to_all(Tensor in, Tensor out) {
     return submit({.kind = Collective::all_to_all, .in = std::move(in), .out = std::move(out)});
   }
-  /// The same with parts of different lengths: sends the first counts.sent[0] rows of in to rank 0, the next
+  /// All-to-all with parts of different lengths: sends the first counts.sent[0] rows of in to rank 0, the next
   /// counts.sent[1] to rank 1, and so on. out = the rows that came, by rank: counts.received[r] from rank r. What a
   /// rank sends to another must be what that one receives. in and out are [rows, ...], differ in their rows alone and
   /// must not overlap; there may be no rows.

@@ -184,7 +184,7 @@ class LinkedTransport final : public Transport {
     exchange(call, sent, received);
   }
 
-  /// Of the rank's part of `whole`, the elements of this interval that there are.
+  /// The elements of this interval that there are of the rank's part of `whole`.
   Tensor segment_of(const Tensor& whole, int of_rank, Interval elements) const {
     const Tensor part = part_of(whole, of_rank, size());
     const Interval there = intersect(elements, {0, part.numel()});

@@ -151,18 +151,18 @@ Event StreamCommunicator::enqueue(Call call, Collective&& collective, const std:
 /// The device does it in the order of its streams, and the host goes on.
 template <class Body>
 Event StreamCommunicator::enqueue_on_stream(Call call, Collective&& collective, Stream& compute, Body body) {
-  Stream& device stream = *transport_->device_stream();
+  Stream& device_stream = *transport_->device_stream();
   call.deadline = std::chrono::steady_clock::now() + call.timeout;
   if (check_) stream_->submit([&] { check_->compare(*transport_, call, name_); }).wait();
-  call.stream = &device stream;
-  device stream.wait(compute.record());
+  call.stream = &device_stream;
+  device_stream.wait(compute.record());
   const auto rooms = std::make_shared<std::vector<Tensor>>();
   call.rooms = rooms.get();
-  auto* const timed = timeline_ && timeline_->recording() ? dynamic_cast<TimedStream*>(&device stream) : nullptr;
+  auto* const timed = timeline_ && timeline_->recording() ? dynamic_cast<TimedStream*>(&device_stream) : nullptr;
   auto begin = timed ? timed->moment() : nullptr;
   if (call.recorder) recorder_->start(call.ticket);
   try {
-    last_enqueued_ = device stream.submit(
+    last_enqueued_ = device_stream.submit(
         [rooms, call, collective = std::move(collective), body = std::move(body)] { body(call, collective); });
   } catch (...) {
     if (call.recorder) recorder_->end(call.ticket, /*failed=*/true);
@@ -224,9 +224,9 @@ Event StreamCommunicator::exchange(const Collective& both, bool enqueued) {
 
 void StreamCommunicator::follow(const Event& event) {
   // What runs inline waits in the host's place, or takes its turn among kernels that run later.
-  const auto device stream = transport_->device_stream();
-  if (device stream == nullptr) return stream_->wait(event);
-  device stream->wait(event);
+  const auto device_stream = transport_->device_stream();
+  if (device_stream == nullptr) return stream_->wait(event);
+  device_stream->wait(event);
   followed_ = event;
 }
 

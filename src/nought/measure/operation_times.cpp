@@ -71,7 +71,7 @@ double OperationTimes::run_all(const Context& context, const Tensor& of_step, co
 }
 
 void OperationTimes::measure(Communicator& ranks, const Context& context, double seconds) {
-  double bytes = 0;  // of what was rehearsed
+  double bytes = 0;  // of what was counted without data
   for (const auto& [key, timed] : all_) bytes += static_cast<double>(timed.runs) * timed.bytes;
   const double caches = 2 * core_caches() * rates_.threads;
   const auto floats_in = [](double many) { return static_cast<int64_t>(many) / size_of(DType::f32); };

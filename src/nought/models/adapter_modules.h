@@ -14,7 +14,8 @@ struct AdaptableLayer {
   std::string name;  // "model.layers.0.self_attn.q_proj"
   int64_t in = 0, out = 0;
 };
-/// Those of a model, in the order of its parameters: the projections of attention, MLPs and shared experts.
+/// The adaptable layers of a model, in the order of its parameters: the projections of attention, MLPs and shared
+/// experts.
 std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config);
 
 /// The layers that the config chooses, with their ranks and scales, and the weights that it trains whole. `place` names

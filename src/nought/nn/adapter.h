@@ -52,12 +52,12 @@ struct ModelAdapter {
 /// The names of parameters of an adapter begin so, in peft's files too.
 inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
-/// Those of an embedding's factors; A is [vocabulary, rank] here, and the transpose in files.
+/// Names of an embedding's factors; A is [vocabulary, rank] here, and the transpose in files.
 inline std::string embedding_factor_name(std::string_view layer, char factor) {
   return std::string(kAdapterPrefix).append(layer).append(".lora_embedding_").append(1, factor);
 }
 
-/// Those of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+/// Names of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
 inline std::string low_rank_name(std::string_view layer, char factor) {
   return std::string(kAdapterPrefix).append(layer).append(".lora_").append(1, factor).append(".weight");
 }

@@ -87,7 +87,7 @@ struct RankMemory {
 };
 /// The peaks of a Memory so far.
 RankMemory peaks_of(const Memory& memory);
-/// Those of all ranks, by rank, on the first one; nothing on the others. Collective.
+/// The peaks of all ranks, by rank, on the first one; nothing on the others. Collective.
 std::vector<RankMemory> gather_peaks(Communicator& ranks, const Context& context);
 
 class TrainObserver {

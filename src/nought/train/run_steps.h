@@ -37,18 +37,18 @@ class RunSteps {
   void drain();
   /// If no step follows: waits for updates that are on their way, and applies one that is put off.
   void apply_last_update();
-  /// No step follows: workers meet, so that all have the same weights.
+  /// No step follows: workers synchronize, so that all have the same weights.
   void finish();
   /// The model is about to be loaded with other weights: nothing updates the present ones any more.
   void end_serving();
 
   /// Steps made so far, those whose update was skipped included.
   int64_t made() const { return servers_ ? servers_->steps() : model_.optimizer().updates() + engine_.skipped(); }
-  /// Of them those whose update was skipped, by any worker.
+  /// The steps whose update was skipped, by any worker.
   int64_t skipped() const { return local_ ? skipped_by_workers_ : engine_.skipped(); }
   /// What all collectives of steps have sent.
   int64_t bytes_sent() const;
-  /// Of asynchronous updates in the run so far, the seconds waited included; nothing where there are none.
+  /// Staleness of asynchronous updates in the run so far, the seconds waited included; nothing where there are none.
   std::optional<StalenessReport> staleness() const;
 
   /// What a checkpoint keeps of the workers. Collective.

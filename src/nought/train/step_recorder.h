@@ -47,7 +47,7 @@ class StepRecorder {
   std::optional<StragglerLog> stragglers_;
   std::vector<CollectiveTotal> collectives_;
   int64_t traced_step_ = 0;
-  // Of the step that goes on:
+  // What belongs to the step that goes on:
   bool traced_ = false, profiled_ = false;
   TraceEvent::Clock::time_point origin_ = {};
   StateTimes before_ = {};

@@ -13,7 +13,7 @@
 
 namespace nought {
 
-/// Of the model without its adapter.
+/// The weights of the model without its adapter.
 class MergedWeights final : public StateSource {
  public:
   /// model: with the adapter that `config` has. weights: of it.

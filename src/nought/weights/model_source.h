@@ -33,7 +33,7 @@ struct FoundModel {
 /// or the snapshot of a model "Org/Name" in the hub's cache; of an adapter, the model that it was trained on, with the
 /// adapter. IoError says what was expected and what is there.
 FoundModel find_model(const std::filesystem::path& path);
-/// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Only rank 0
+/// Finds the folder for every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Only rank 0
 /// gets the choice, so that it is said once. Collective.
 FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
@@ -41,7 +41,7 @@ FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, co
 /// Without a data.seq_length, sequences are as long as the model has positions; buckets that are "auto" get their size.
 /// Once is enough: a plan that went through it stays as it is.
 RunPlan with_model_folder(RunPlan plan);
-/// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
+/// The plan with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
 
 /// Where a ModelSource has the adapters that its model is read with.
@@ -54,7 +54,7 @@ class ModelSource {
  public:
   /// Reads the config and all headers, and checks that every parameter is there with its shape. IoError, ConfigError.
   explicit ModelSource(const std::filesystem::path& path) : ModelSource(find_model(path)) {}
-  /// The same for a folder that was found already.
+  /// Reads a folder that was found already.
   explicit ModelSource(FoundModel found, AdaptersAre are = AdaptersAre::beside);
 
   /// See FoundModel.
@@ -69,7 +69,8 @@ class ModelSource {
   std::string tokenizer() const;
   bool is_checkpoint() const { return hf_ == nullptr; }
   const std::vector<AdapterUse>& adapters() const { return adapters_; }
-  /// Of the model's own weights, without adapters: the same for the same values, however they are spread over files.
+  /// A hash of the model's own weights, without adapters: the same for the same values, however they are spread over
+  /// files.
   std::string weights_hash() const;
   /// The dtype in which the weights are stored. A checkpoint stores fp32 master weights.
   DType dtype() const { return hf_ ? hf_->dtype() : DType::f32; }

@@ -129,7 +129,7 @@ class StateTable {
   /// A line for the user on where states are, if that is a file; else "".
   std::string note() const { return store_->note(); }
   StateTraffic traffic() const;
-  /// That of gradients in files overlapped with the passes, which is a part of it.
+  /// The part of traffic() that gradients in files cause during the passes.
   StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->traffic() : StateTraffic{}; }
   StateTimes times() const;
 
