@@ -38,6 +38,10 @@ TEST(Resolve, training_names_optimizers_their_arguments_and_groups) {
   EXPECT_TRUE(plan.layout.sharding.optimizer.decay_all);
   ASSERT_EQ(plan.layout.sharding.optimizer.groups.size(), 1u);
   EXPECT_EQ(plan.layout.sharding.optimizer.groups[0].weight_decay, 0);
+  const auto rmsprop = std::get<RmsPropOptions>(
+      plan_of(R"({"training": {"optim": "rmsprop", "optim_args": "alpha=0.9"}})").layout.sharding.optimizer.method);
+  EXPECT_EQ(rmsprop.alpha, 0.9);
+  EXPECT_EQ(rmsprop.eps, 1e-8);
   EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit"}})").layout.sharding.optimizer.state_block, 256);
   EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit", "optim_args": "block_size=2048"}})")
                 .layout.sharding.optimizer.state_block,
@@ -47,6 +51,7 @@ TEST(Resolve, training_names_optimizers_their_arguments_and_groups) {
 TEST(Resolve, bad_optimizer_values_are_one_line_errors) {
   const auto training = [](const std::string& text) { return error_of("{\"training\": {" + text + "}}"); };
   EXPECT_THAT(training(R"("optim_args": "momentum=0.9")"), HasSubstr("this optimizer has no parameter momentum"));
+  EXPECT_THAT(training(R"("optim": "rmsprop", "optim_args": "alpha=1")"), HasSubstr("expected alpha in [0, 1), got 1"));
   EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentum")"), HasSubstr("expected key=value pairs"));
   EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentun=1")"), HasSubstr("did you mean"));
   EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "nesterov=true")"), HasSubstr("nesterov needs a momentum"));

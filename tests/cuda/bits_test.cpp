@@ -110,6 +110,7 @@ TEST_F(CudaBits, of_updates_are_those_of_the_cpu) {
                                  .weight_decay = 0.01,
                                  .nesterov = nesterov});
     expect_bits_of_the_cpu(Adagrad{.parameter = p(), .sum = v(), .gradient = g, .parameter_copy = copy()});
+    expect_bits_of_the_cpu(RmsProp{.parameter = p(), .square = v(), .gradient = g, .parameter_copy = copy()});
     expect_bits_of_the_cpu(
         Lion{.parameter = p(), .exp_avg = m(), .gradient = g, .parameter_copy = copy(), .weight_decay = 0.1});
     expect_bits_of_the_cpu(LambDirection{.parameter = p(),

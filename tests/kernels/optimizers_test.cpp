@@ -19,6 +19,10 @@ void each_tensor(Adagrad& op, F f) {
   f(op.parameter), f(op.sum), f(op.parameter_copy);
 }
 template <class F>
+void each_tensor(RmsProp& op, F f) {
+  f(op.parameter), f(op.square), f(op.parameter_copy);
+}
+template <class F>
 void each_tensor(Lion& op, F f) {
   f(op.parameter), f(op.exp_avg), f(op.parameter_copy);
 }
@@ -130,6 +134,18 @@ TEST_F(Updates, adagrad_follows_its_reference) {
   });
 }
 
+TEST_F(Updates, rmsprop_follows_its_reference) {
+  expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
+    return RmsProp{.parameter = state(n, 1),
+                   .square = squares(n),
+                   .gradient = gradient(n, dtype),
+                   .parameter_copy = empty({n}, narrow),
+                   .alpha = 0.9,
+                   .weight_decay = 0.01,
+                   .gradient_scale = 0.5};
+  });
+}
+
 TEST_F(Updates, lion_follows_its_reference) {
   expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
     return Lion{.parameter = state(n, 1),
@@ -234,6 +250,7 @@ TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
   const Tensor x = state(10, 1), shorter = state(9, 2);
   EXPECT_THROW(run(Sgd{.parameter = x, .momentum_buffer = shorter, .gradient = x}), ShapeError);
   EXPECT_THROW(run(Adagrad{.parameter = x, .sum = shorter, .gradient = x}), ShapeError);
+  EXPECT_THROW(run(RmsProp{.parameter = x, .square = shorter, .gradient = x}), ShapeError);
   EXPECT_THROW(run(Lion{.parameter = x, .exp_avg = x, .gradient = shorter}), ShapeError);
   EXPECT_THROW(run(ApplyDirection{.parameter = x, .direction = shorter}), ShapeError);
   const UpdateRule rule{.name = "none", .update = [](const UpdatedElements&) {}};

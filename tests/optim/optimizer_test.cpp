@@ -73,6 +73,7 @@ TEST(ParameterRule, states_are_the_methods) {
   EXPECT_THAT(states(AdamOptions{}), ElementsAre(StateKind::exp_avg, StateKind::exp_avg_sq));
   EXPECT_THAT(states(LionOptions{}), ElementsAre(StateKind::exp_avg));
   EXPECT_THAT(states(AdagradOptions{}), ElementsAre(StateKind::sum));
+  EXPECT_THAT(states(RmsPropOptions{}), ElementsAre(StateKind::exp_avg_sq));
   EXPECT_THAT(states(MuonOptions{}), ElementsAre(StateKind::momentum_buffer));
   EXPECT_THAT(states(SgdOptions{}), IsEmpty());
   EXPECT_THAT(states(SgdOptions{.momentum = 0.9}), ElementsAre(StateKind::momentum_buffer));

@@ -240,6 +240,7 @@ inline std::vector<std::pair<std::string, OptimizerOptions>> all_optimizers() {
                                                             {"sgd", {.method = SgdOptions{.momentum = 0.9}}},
                                                             {"sgd without momentum", {.method = SgdOptions{}}},
                                                             {"adagrad", {.method = AdagradOptions{}}},
+                                                            {"rmsprop", {.method = RmsPropOptions{}}},
                                                             {"lion", {.method = LionOptions{}}},
                                                             {"lamb", {.method = LambOptions{}}},
                                                             {"muon", {.method = MuonOptions{}}},

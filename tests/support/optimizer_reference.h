@@ -53,6 +53,15 @@ struct Reference {
     }
   }
 
+  void rmsprop(Numbers& p, const Numbers& gradient, double alpha) {
+    begin(p.size());
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient[i] + decay * p[i];
+      v[i] = alpha * v[i] + (1 - alpha) * g * g;
+      p[i] -= lr * g / (std::sqrt(v[i]) + eps);
+    }
+  }
+
   void lion(Numbers& p, const Numbers& gradient) {
     begin(p.size());
     for (size_t i = 0; i < p.size(); ++i) {

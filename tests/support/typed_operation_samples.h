@@ -225,6 +225,12 @@ class OperationSamples {
             .gradient = values({6}),
             .parameter_copy = values({6}, DType::bf16)};
   }
+  RmsProp make(Of<RmsProp>) {
+    return {.parameter = values({6}),
+            .square = positive({6}),
+            .gradient = values({6}),
+            .parameter_copy = values({6}, DType::bf16)};
+  }
   Lion make(Of<Lion>) {
     return {.parameter = values({6}),
             .exp_avg = values({6}),

@@ -47,6 +47,7 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
                                           {.method = LambOptions{}},
                                           {.method = MuonOptions{}},
                                           {.method = AdagradOptions{}},
+                                          {.method = RmsPropOptions{}},
                                           {.state_block = 256}};
   for (const OptimizerOptions& options : all) {
     TempFolder folder;

@@ -190,6 +190,13 @@ TEST(ShardedOptimizer, adagrad_follows_the_reference_at_every_stage) {
 }
 
 NOUGHT_SIZE(medium);
+TEST(ShardedOptimizer, rmsprop_follows_the_reference_at_every_stage) {
+  expect_follows(
+      {.method = RmsPropOptions{.alpha = 0.9}, .weight_decay = 0.1},
+      [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.rmsprop(p, g, 0.9); });
+}
+
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, lion_follows_the_reference_at_every_stage) {
   expect_follows({.method = LionOptions{.beta2 = 0.99}, .weight_decay = 0.1},
                  [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {

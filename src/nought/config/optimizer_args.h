@@ -12,6 +12,7 @@ struct OptimizerArgs {
   Setting<double> momentum;
   Setting<double> dampening{0.0};
   Setting<bool> nesterov{false};
+  Setting<double> alpha{0.99};
   Setting<double> max_coeff{10.0};
   Setting<double> min_coeff{0.01};
   Setting<bool> bias_correction{true};
@@ -33,6 +34,7 @@ struct OptimizerArgs {
     v("momentum", momentum, "SGD, Muon: decay of the momentum; default: 0 for SGD, 0.95 for Muon");
     v("dampening", dampening, "SGD: the momentum takes 1 - dampening of the gradient");
     v("nesterov", nesterov, "SGD: look ahead along the momentum");
+    v("alpha", alpha, "rmsprop: decay of the mean of squares");
     v("max_coeff", max_coeff, "Lamb: largest trust ratio");
     v("min_coeff", min_coeff, "Lamb: smallest trust ratio");
     v("bias_correction", bias_correction, "Lamb: correct the moments of the first updates; Adam always does");

@@ -11,7 +11,7 @@ namespace nought {
 namespace {
 
 /// What an optimizer is called by its user, whether Hugging Face's or DeepSpeed's name stood there.
-enum class Kind { adam, sgd, adagrad, lion, lamb, muon, one_bit_adam, one_bit_lamb, zero_one_adam };
+enum class Kind { adam, sgd, adagrad, rmsprop, lion, lamb, muon, one_bit_adam, one_bit_lamb, zero_one_adam };
 
 Kind kind_of(OptimizerName name) {
   switch (name) {
@@ -19,6 +19,8 @@ Kind kind_of(OptimizerName name) {
       return Kind::sgd;
     case OptimizerName::adagrad:
       return Kind::adagrad;
+    case OptimizerName::rmsprop:
+      return Kind::rmsprop;
     case OptimizerName::lion_32bit:
     case OptimizerName::lion_8bit:
       return Kind::lion;
@@ -76,6 +78,7 @@ OptimizerArgs parse_arguments(const std::string& text, const Origins& origins) {
 std::vector<std::string_view> arguments_of(Kind kind, bool eight_bit) {
   std::vector<std::string_view> names;
   if (kind == Kind::sgd) names = {"momentum", "dampening", "nesterov"};
+  if (kind == Kind::rmsprop) names = {"alpha"};
   if (kind == Kind::lamb) names = {"max_coeff", "min_coeff", "bias_correction"};
   if (kind == Kind::muon) names = {"momentum", "muon_lr", "adam_lr"};
   if (kind == Kind::one_bit_adam) names = {"freeze_step", "bias_correction"};
@@ -183,6 +186,13 @@ Method resolve_method(Resolver& r) {
       const bool given =
           t.adam_epsilon.given || r.ds.optimizer.params.eps.given() || r.ds.optimizer.params.eps.automatic();
       return AdagradOptions{.eps = given ? epsilon(1e-10) : 1e-10};
+    }
+    case Kind::rmsprop: {
+      const RmsPropOptions rmsprop{.alpha = argument("alpha", args.alpha, 0.99),
+                                   .eps = t.adam_epsilon.given ? epsilon(1e-8) : 1e-8};
+      require<ConfigError>(rmsprop.alpha < 1, "{}: expected alpha in [0, 1), got {}", r.origins.place(prefix),
+                           rmsprop.alpha);
+      return rmsprop;
     }
     case Kind::lion: {
       const auto [beta1, beta2] = resolve_betas(r, 0.99);

@@ -64,6 +64,7 @@ enum class OptimizerName {
   adamw_bnb_8bit,
   sgd,
   adagrad,
+  rmsprop,
   lion_32bit,
   lion_8bit,
   lamb,
@@ -72,7 +73,7 @@ enum class OptimizerName {
 
 template <>
 struct EnumNames<OptimizerName> {
-  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 12> value{{
+  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 13> value{{
       {OptimizerName::adamw_torch, "adamw_torch"},
       {OptimizerName::adamw_torch_fused, "adamw_torch_fused"},
       {OptimizerName::adamw_hf, "adamw_hf"},
@@ -81,6 +82,7 @@ struct EnumNames<OptimizerName> {
       {OptimizerName::adamw_bnb_8bit, "adamw_bnb_8bit"},
       {OptimizerName::sgd, "sgd"},
       {OptimizerName::adagrad, "adagrad"},
+      {OptimizerName::rmsprop, "rmsprop"},
       {OptimizerName::lion_32bit, "lion_32bit"},
       {OptimizerName::lion_8bit, "lion_8bit"},
       {OptimizerName::lamb, "lamb"},

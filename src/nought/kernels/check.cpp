@@ -329,6 +329,11 @@ void check_shapes(const Adagrad& op) {
   check_like({"Adagrad", "sum", op.sum}, op.parameter);
 }
 
+void check_shapes(const RmsProp& op) {
+  check_update("RmsProp", op);
+  check_like({"RmsProp", "square", op.square}, op.parameter);
+}
+
 void check_shapes(const Lion& op) {
   check_update("Lion", op);
   check_like({"Lion", "exp_avg", op.exp_avg}, op.parameter);

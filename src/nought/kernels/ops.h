@@ -35,7 +35,7 @@
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(CrossEntropy)                                                                                                 \
-  X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
+  X(Adam) X(Sgd) X(Adagrad) X(RmsProp) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \
   X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \
   X(OneBitEncode) X(OneBitDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)

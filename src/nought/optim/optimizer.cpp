@@ -148,6 +148,18 @@ void AdagradOptions::update(const Context& context, const UpdateSpan& span) cons
                       .gradient_scale = span.gradient_scale});
 }
 
+void RmsPropOptions::update(const Context& context, const UpdateSpan& span) const {
+  context.run(RmsProp{.parameter = span.parameter,
+                      .square = span.states[0],
+                      .gradient = span.gradient,
+                      .parameter_copy = span.parameter_copy,
+                      .lr = span.lr,
+                      .alpha = alpha,
+                      .eps = eps,
+                      .weight_decay = span.weight_decay,
+                      .gradient_scale = span.gradient_scale});
+}
+
 void LionOptions::update(const Context& context, const UpdateSpan& span) const {
   context.run(Lion{.parameter = span.parameter,
                    .exp_avg = span.states[0],

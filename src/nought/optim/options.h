@@ -66,6 +66,14 @@ struct AdagradOptions {
   void update(const Context& context, const UpdateSpan& span) const;
 };
 
+/// torch.optim.RMSprop, neither centered nor with momentum.
+struct RmsPropOptions {
+  double alpha = 0.99, eps = 1e-8;
+
+  std::vector<StateKind> states() const { return {StateKind::exp_avg_sq}; }
+  void update(const Context& context, const UpdateSpan& span) const;
+};
+
 /// Lion (arXiv 2302.06675).
 struct LionOptions {
   double beta1 = 0.9, beta2 = 0.99;
@@ -151,8 +159,8 @@ struct CustomOptions {
   void update(const Context& context, const UpdateSpan& span) const;
 };
 
-using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions,
-                            OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions, CustomOptions>;
+using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, RmsPropOptions, LionOptions, LambOptions,
+                            MuonOptions, OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions, CustomOptions>;
 
 /// True for methods that give a direction first, which norms or matrices of whole parameters decide about; the others
 /// update each element by itself.

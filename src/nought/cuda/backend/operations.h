@@ -74,6 +74,7 @@ void start(const DotRows& op, Place& at);
 void start(const Adam& op, Place& at);
 void start(const Sgd& op, Place& at);
 void start(const Adagrad& op, Place& at);
+void start(const RmsProp& op, Place& at);
 void start(const Lion& op, Place& at);
 void start(const LambDirection& op, Place& at);
 void start(const MomentumDirection& op, Place& at);

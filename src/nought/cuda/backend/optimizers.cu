@@ -135,6 +135,23 @@ struct AdagradStep {
 };
 
 template <class Real>
+struct RmsPropStep {
+  Real lr, decay, gradient_scale, eps, kept, added;
+  explicit RmsPropStep(const RmsProp& op)
+      : lr(static_cast<Real>(op.lr)),
+        decay(static_cast<Real>(op.weight_decay)),
+        gradient_scale(static_cast<Real>(op.gradient_scale)),
+        eps(static_cast<Real>(op.eps)),
+        kept(static_cast<Real>(op.alpha)),
+        added(static_cast<Real>(1 - op.alpha)) {}
+  __device__ void operator()(Element<Real>& e, Real gradient) const {
+    const Real g = multiply_add(decay, e.parameter, gradient * gradient_scale);
+    e.first = multiply_add(kept, e.first, added * (g * g));
+    e.parameter = multiply_add(-lr, g / (sqrt(e.first) + eps), e.parameter);
+  }
+};
+
+template <class Real>
 struct LionStep {
   Real keep, gradient_scale, beta1, rest1, beta2, rest2, step;
   explicit LionStep(const Lion& op)
@@ -250,6 +267,14 @@ void start(const Adagrad& op, Place& at) {
   update<AdagradStep>(op,
                       {.parameter = floats(op.parameter),
                        .first = floats(op.sum),
+                       .gradient = array_of(op.gradient),
+                       .copy = array_of(op.parameter_copy)},
+                      op.parameter.numel(), at);
+}
+void start(const RmsProp& op, Place& at) {
+  update<RmsPropStep>(op,
+                      {.parameter = floats(op.parameter),
+                       .first = floats(op.square),
                        .gradient = array_of(op.gradient),
                        .copy = array_of(op.parameter_copy)},
                       op.parameter.numel(), at);

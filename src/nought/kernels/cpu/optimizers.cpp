@@ -82,6 +82,23 @@ HWY_INLINE void update(const Adagrad& op, Interval range) {
 }
 
 template <class G>
+HWY_INLINE void update(const RmsProp& op, Interval range) {
+  const F32 d;
+  float *parameter = op.parameter.data<float>(), *square = op.square.data<float>();
+  const G* gradient = op.gradient.data<G>();
+  const auto lr = constant(op.lr), decay = constant(op.weight_decay), eps = constant(op.eps);
+  const auto kept = constant(op.alpha), added = constant(1 - op.alpha);
+  const auto gradient_scale = constant(op.gradient_scale);
+  sweep(d, range.begin, range.end, [=](int64_t i, auto access) HWY_ATTR {
+    const auto p = access.load(d, parameter + i);
+    const auto g = hn::MulAdd(decay, p, hn::Mul(access.load(d, gradient + i), gradient_scale));
+    const auto s = hn::MulAdd(kept, access.load(d, square + i), hn::Mul(added, hn::Mul(g, g)));
+    access.store(d, s, square + i);
+    access.store(d, hn::NegMulAdd(lr, hn::Div(g, hn::Add(hn::Sqrt(s), eps)), p), parameter + i);
+  });
+}
+
+template <class G>
 HWY_INLINE void update(const Lion& op, Interval range) {
   const F32 d;
   float *parameter = op.parameter.data<float>(), *exp_avg = op.exp_avg.data<float>();
@@ -199,6 +216,7 @@ HWY_INLINE void update_range(const Op& op, Interval range) {
 void adam(const Adam& op, Interval range) { update_range(op, range); }
 void sgd(const Sgd& op, Interval range) { update_range(op, range); }
 void adagrad(const Adagrad& op, Interval range) { update_range(op, range); }
+void rms_prop(const RmsProp& op, Interval range) { update_range(op, range); }
 void lion(const Lion& op, Interval range) { update_range(op, range); }
 void lamb_direction(const LambDirection& op, Interval range) { update_range(op, range); }
 void momentum_direction(const MomentumDirection& op, Interval range) { update_range(op, range); }
@@ -234,6 +252,7 @@ void run_update(const Op& op, int64_t numel, const Update& update) {
 HWY_EXPORT(adam);
 HWY_EXPORT(sgd);
 HWY_EXPORT(adagrad);
+HWY_EXPORT(rms_prop);
 HWY_EXPORT(lion);
 HWY_EXPORT(lamb_direction);
 HWY_EXPORT(momentum_direction);
@@ -249,6 +268,10 @@ void run(const Sgd& op) {
 void run(const Adagrad& op) {
   run_update(op, op.parameter.numel(), [&](Interval range) { HWY_DYNAMIC_DISPATCH(adagrad)(op, range); });
 }
+void run(const RmsProp& op) {
+  run_update(op, op.parameter.numel(), [&](Interval range) { HWY_DYNAMIC_DISPATCH(rms_prop)(op, range); });
+}
+
 void run(const Lion& op) {
   run_update(op, op.parameter.numel(), [&](Interval range) { HWY_DYNAMIC_DISPATCH(lion)(op, range); });
 }

@@ -89,6 +89,27 @@ struct Adagrad {
   }
 };
 
+/// RMSprop as torch.optim.RMSprop computes it: g = gradient * gradient_scale + weight_decay * p;
+/// square = alpha * square + (1 - alpha) * g^2; p -= lr * g / (sqrt(square) + eps).
+struct RmsProp {
+  Tensor parameter, square, gradient, parameter_copy = {};
+  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0;
+  double gradient_scale = 1;
+
+  template <class V>
+  void visit(V& v) const {
+    v("parameter", parameter, kUpdates);
+    v("square", square, kUpdates);
+    v("gradient", gradient, kReads);
+    v("parameter_copy", parameter_copy, kWrites.if_defined());
+    v("lr", lr);
+    v("alpha", alpha);
+    v("eps", eps);
+    v("weight_decay", weight_decay);
+    v("gradient_scale", gradient_scale);
+  }
+};
+
 /// Lion (arXiv 2302.06675): p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * g);
 /// m = beta2 * m + (1 - beta2) * g. exp_avg is m.
 struct Lion {

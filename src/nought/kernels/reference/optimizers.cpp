@@ -70,6 +70,18 @@ void run(const Adagrad& op) {
   copy_parameter(op.parameter, op.parameter_copy);
 }
 
+void run(const RmsProp& op) {
+  check(op);
+  float *parameter = op.parameter.data<float>(), *square = op.square.data<float>();
+  for_each_gradient(op.gradient, op.gradient_scale, [&](int64_t i, double g) {
+    g += op.weight_decay * parameter[i];
+    const double s = op.alpha * square[i] + (1 - op.alpha) * g * g;
+    square[i] = static_cast<float>(s);
+    parameter[i] = static_cast<float>(parameter[i] - op.lr * g / (std::sqrt(s) + op.eps));
+  });
+  copy_parameter(op.parameter, op.parameter_copy);
+}
+
 void run(const Lion& op) {
   check(op);
   float *parameter = op.parameter.data<float>(), *exp_avg = op.exp_avg.data<float>();
