@@ -24,7 +24,7 @@ void quantize_frozen(Model& model) {
 
 Model& apply(const Freezing& freezing, Model& model) {
   if (freezing.empty()) {
-    if (freezing.codes) code_frozen(model);  // what an adapter leaves frozen
+    if (freezing.codes) quantize_frozen(model);  // what an adapter leaves frozen
     return model;
   }
   require<ConfigError>(!freezing.freeze.empty(),
