@@ -311,6 +311,13 @@ void check_code(std::string_view name, const Op& op) {
   check_tensor({name, "scales", op.scales}, DType::f32, ceil_div(op.x.numel(), op.block));
 }
 
+template <class Op>
+void check_mx(std::string_view name, const Op& op) {
+  check_float({name, "x", op.x});
+  check_tensor({name, "codes", op.codes}, DType::u8, op.x.numel());
+  check_tensor({name, "scales", op.scales}, DType::u8, ceil_div(op.x.numel(), kMxBlock));
+}
+
 }  // namespace
 
 void check_shapes(const Adam& op) {
@@ -408,17 +415,8 @@ void check_shapes(const DequantizeBlocks& op) {
   check_size({"DequantizeBlocks", "x", op.x}, op.weight.values.numel());
 }
 
-void check_shapes(const EncodeMxfp8& op) {
-  check_float({"EncodeMxfp8", "x", op.x});
-  check_tensor({"EncodeMxfp8", "codes", op.codes}, DType::u8, op.x.numel());
-  check_tensor({"EncodeMxfp8", "scales", op.scales}, DType::u8, ceil_div(op.x.numel(), kMxBlock));
-}
-
-void check_shapes(const DecodeMxfp8& op) {
-  check_float({"DecodeMxfp8", "x", op.x});
-  check_tensor({"DecodeMxfp8", "codes", op.codes}, DType::u8, op.x.numel());
-  check_tensor({"DecodeMxfp8", "scales", op.scales}, DType::u8, ceil_div(op.x.numel(), kMxBlock));
-}
+void check_shapes(const EncodeMxfp8& op) { check_mx("EncodeMxfp8", op); }
+void check_shapes(const DecodeMxfp8& op) { check_mx("DecodeMxfp8", op); }
 
 void check_shapes(const RoundStochastic& op) {
   check_dtype({"RoundStochastic", "x", op.x}, DType::f32);
