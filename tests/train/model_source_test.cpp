@@ -13,6 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
+
 namespace nought::model_source_test {
 namespace {
 
