@@ -20,7 +20,15 @@ if hub=$(grep -oE '"model": "[^"/]+/[^"/]+"' "$example"); then
   mkdir -p "$model/refs" "$model/snapshots"
   echo main >"$model/refs/main"
   "$nought" convert tests/golden/open/llama "$model/snapshots/main"
+  if [[ $name == *-Instruct ]]; then # has markers and a template: that of a fine-tune of a step
+    "$nought" train examples/sft.json --set=model="$model/snapshots/main" "${settings[@]/#/--set=}" >"$folder/tuned"
+    rm -r "$model/snapshots/main" && mv "$folder/out" "$model/snapshots/main"
+  fi
 fi
 "$nought" train "$example" "${settings[@]/#/--set=}" | tee "$folder/printed"
 grep -q "trained 2 steps" "$folder/printed"
-[[ -s $folder/out/model.safetensors && -s $folder/out/config.json ]]
+if grep -q '"adapter":' "$example"; then
+  [[ -s $folder/out/adapter_model.safetensors && -s $folder/out/adapter_config.json ]]
+else
+  [[ -s $folder/out/model.safetensors && -s $folder/out/config.json ]]
+fi
