@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "support/printed.h"
+#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -284,6 +285,19 @@ TEST(Progress, ends_with_what_was_written_and_what_each_rank_held) {
   for (const char* fact : {"saved   out/checkpoint-10\n", "validation loss 1.0000  perplexity 2.718", "wrote   out ",
                            "trained 6 steps", "predicted", "rank 1"})
     EXPECT_THAT(text, HasSubstr(fact));
+}
+
+TEST(Progress, says_whether_a_model_or_an_adapter_was_written) {
+  const test::TempFolder folder;
+  const auto written = [&] {
+    return said([&](ProgressPrinter& printer) {
+      printer.on_start(summary_of(4));
+      printer.on_finish({RankMemory{}}, folder.path());
+    });
+  };
+  EXPECT_THAT(written(), HasSubstr("(Hugging Face config.json and safetensors)"));
+  folder.write("adapter_config.json", "{}");
+  EXPECT_THAT(written(), HasSubstr("(an adapter, as peft has it)"));
 }
 
 TEST(Progress, an_evaluation_has_bits_per_byte_where_bytes_are_known) {

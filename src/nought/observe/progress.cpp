@@ -10,6 +10,7 @@
 #include "nought/observe/profile.h"
 #include "nought/plan/table.h"
 #include "nought/train/run_data.h"
+#include "nought/weights/adapter_files.h"
 
 namespace nought {
 
@@ -176,7 +177,8 @@ void ProgressPrinter::on_collectives(const std::vector<CollectiveTotal>& totals)
 }
 
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
-  say(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
+  say(fmt::format("wrote   {} ({})", exported.string(),
+                  holds_adapter(exported) ? "an adapter, as peft has it" : "Hugging Face config.json and safetensors"));
   say(fmt::format("trained {} step{} in {}", max_steps_ - first_step_, max_steps_ - first_step_ == 1 ? "" : "s",
                   format_duration(std::accumulate(seconds_.begin(), seconds_.end(), 0.0))));
   if (measured_.communication > 0)
