@@ -40,6 +40,7 @@ TEST(AdapterModules, names_choose_the_layers_that_end_in_them) {
               UnorderedElementsAre("transformer.h.0.attn.c_proj", "transformer.h.0.mlp.c_proj"));
   EXPECT_THAT(layers(R"({"target_modules": ["q_proj"], "layers_to_transform": [0], "layers_pattern": "layers"})"),
               ElementsAre("model.layers.0.self_attn.q_proj"));
+  EXPECT_THAT(error_of(R"({"target_modules": ["q_proj", "proj"]})"), HasSubstr("\"proj\" matches no layer"));
 }
 
 TEST(AdapterModules, a_pattern_is_of_whole_names_and_exclusions_win) {
