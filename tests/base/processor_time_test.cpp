@@ -8,9 +8,9 @@ namespace nought::processor_time_test {
 namespace {
 
 TEST(ProcessorTime, work_takes_some_and_other_threads_take_none_of_it) {
-  volatile int sum = 0;
+  volatile unsigned sum = 0;
   const auto work = [&] {
-    for (int i = 0; i < 100'000; ++i) sum = sum + i;
+    for (unsigned i = 0; i < 100'000; ++i) sum = sum + i;
   };
   EXPECT_GT(processor_seconds_of(work), 0);
   const double before = processor_seconds();
