@@ -62,8 +62,8 @@ void check_slow_reader(Communicator& group, const Context& context, SlowSums& ke
   expect_same("broadcast behind it", whole, values_of<float>(0, kLong));
 }
 
-/// A message that nobody has received yet, and that MPI keeps meanwhile, is none of a collective's, whatever its tag. It
-/// is as short as those that MPI keeps at once: a longer one may wait for its receiver, who is in the collective.
+/// A message that nobody has received yet, and that MPI keeps meanwhile, is none of a collective's, whatever its tag.
+/// It is as short as those that MPI keeps at once: a longer one may wait for its receiver, who is in the collective.
 void check_waiting_messages(Communicator& group, const Context& context) {
   constexpr int64_t kLength = 600, kMessage = 8;
   const int rank = group.rank(), size = group.size(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
