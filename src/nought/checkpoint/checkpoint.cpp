@@ -287,7 +287,7 @@ void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
                    path_.string(), key);
 }
 
-/// Workers have the same frozen parameters, and what they meet with.
+/// Workers have the same frozen parameters, and what they synchronize.
 bool Checkpoint::is_of_worker(StateKind kind, const Parameter& parameter) const {
   const bool outer = kind == StateKind::outer_momentum || kind == StateKind::outer_delta;
   return worker_ && !outer && (kind != StateKind::master || own_masters_) && !frozen_.contains(parameter.name);

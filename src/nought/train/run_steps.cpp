@@ -74,11 +74,12 @@ bool RunSteps::resume_worker(Checkpoint& checkpoint, std::vector<std::string>& n
   if (same) checkpoint.choose_worker(index % count, /*own_masters=*/false);
   if (local_) local_->load(checkpoint, info.step, same);
   if (!same)
-    notes.push_back(fmt::format(
-        "the checkpoint is of {} workers that met every {} steps{}: the run goes on from the weights that they agreed "
-        "on last, with inner optimizer states of {}; what they have learned since is lost",
-        count, then.sync_every, local_ ? "" : ", and this run is of none",
-        workers_ != nullptr && workers_->count() > 1 ? "theirs in turn" : "the first"));
+    notes.push_back(
+        fmt::format("the checkpoint is of {} workers that synchronized every {} steps{}: the run goes on from the "
+                    "weights that they agreed "
+                    "on last, with inner optimizer states of {}; what they have learned since is lost",
+                    count, then.sync_every, local_ ? "" : ", and this run is of none",
+                    workers_ != nullptr && workers_->count() > 1 ? "theirs in turn" : "the first"));
   return true;
 }
 

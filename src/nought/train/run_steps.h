@@ -1,5 +1,5 @@
-// RunSteps: makes the steps of a run: of all ranks, of workers that meet now and then (zero/local_steps.h), or such
-// whose updates come later (zero/rotating_servers.h).
+// RunSteps: makes the steps of a run: of all ranks, of workers that synchronize now and then (zero/local_steps.h), or
+// such whose updates come later (zero/rotating_servers.h).
 #pragma once
 
 #include <memory>
@@ -60,8 +60,8 @@ class RunSteps {
   /// Loads what this worker goes on from. False where the checkpoint is of no workers, and neither is this run.
   bool resume_worker(Checkpoint& checkpoint, std::vector<std::string>& notes);
   StepResult push(std::span<const Batch> batches, int64_t number, double lr);
-  /// After a step of this worker: it meets others if that is due, and all tell each other how the step went. weight:
-  /// of its targets.
+  /// After a step of this worker: it synchronizes with others if that is due, and all tell each other how the step
+  /// went. weight: of its targets.
   void finish_local_step(StepResult& result, int64_t step, double weight);
   /// Targets of a step that its loss is the mean over: all, or those of this worker.
   double weight_of_step(int64_t step) const;

@@ -20,6 +20,6 @@ struct RankLocalTensor {
 };
 
 /// Lists the tensors as they are now; on every rank in the same order.
-using ListOwnTensors = std::function<std::vector<RankLocalTensor>()>;
+using ListRankLocalTensors = std::function<std::vector<RankLocalTensor>()>;
 
 }  // namespace nought

@@ -157,7 +157,7 @@ void ShardedModel::prefetch_behind(UnitPass pass) {
 
 std::vector<RankLocalTensor> ShardedModel::rank_states() const {
   std::vector<RankLocalTensor> all;
-  for (const ListOwnTensors& list : rank_states_)
+  for (const ListRankLocalTensors& list : rank_states_)
     for (RankLocalTensor& state : list()) all.push_back(std::move(state));
   return all;
 }

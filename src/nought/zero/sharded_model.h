@@ -107,7 +107,7 @@ class ShardedModel final : public UnitStore {
   /// What this rank has for itself, as it is now: a checkpoint keeps it.
   std::vector<RankLocalTensor> rank_states() const;
   /// Adds to it: `list` is asked whenever a checkpoint is saved or loaded.
-  void keep_for_rank(ListOwnTensors list) { rank_states_.push_back(std::move(list)); }
+  void keep_for_rank(ListRankLocalTensors list) { rank_states_.push_back(std::move(list)); }
   /// What moved between the pools of this rank so far, with what the model keeps of activations in files.
   StateTraffic traffic() const;
   /// How long it was on its way from and to files so far, and waited for.
@@ -159,7 +159,7 @@ class ShardedModel final : public UnitStore {
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
   std::optional<PowerSgd> power_sgd_;
-  std::vector<ListOwnTensors> rank_states_;
+  std::vector<ListRankLocalTensors> rank_states_;
   std::vector<UnitPass> order_;  // the passes that are expected
   size_t next_ = 0;              // the place of the next one in it
   const Unit* unit_at_work_ = nullptr;
