@@ -1,16 +1,15 @@
 #include "nought/autograd/low_rank.h"
 
-#include <algorithm>
-
 namespace nought {
 
 namespace {
 
-/// Columns [begin, end) of x: x itself if it has no others, or else a copy.
-Tensor columns_of(const Context& context, const Tensor& x, int64_t begin, int64_t end) {
+/// Columns [begin, end) of x: x itself if it has no others, or else a copy of this category.
+Tensor columns_of(const Context& context, const Tensor& x, int64_t begin, int64_t end,
+                  Category category = Category::workspace) {
   const int64_t width = x.dim(-1), count = end - begin;
   if (count == width) return x;
-  Tensor y = context.empty({x.rows(), count}, x.dtype(), Category::workspace);
+  Tensor y = context.empty({x.rows(), count}, x.dtype(), category);
   context.run(
       CopyHeads{.from = {x, begin, width}, .to = {y, 0, count}, .tokens = x.rows(), .num_heads = 1, .head_dim = count});
   return y;
@@ -32,9 +31,8 @@ void scale_by(const Context& context, const Tensor& x, double factor) {
 }
 
 /// x A^T of some columns, times their scale: what their B is multiplied by.
-Tensor shrunk(const Context& context, const Tensor& all, int64_t first, const LowRankColumns& of, bool alone) {
-  Tensor z = alone ? all : context.empty({all.rows(), of.rank}, all.dtype());
-  if (!alone) put_columns(context, columns_of(context, all, first, first + of.rank), z, 0, false);
+Tensor shrunk(const Context& context, const Tensor& all, int64_t first, const LowRankColumns& of) {
+  const Tensor z = columns_of(context, all, first, first + of.rank, Category::activations);
   scale_by(context, z, of.scale);
   return z;
 }
@@ -51,23 +49,23 @@ void expand(const Context& context, const Tensor& z, const LowRankColumns& of, c
 Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
                  const std::vector<LowRankColumns>& columns) {
   const Context& context = tape.context();
-  const bool alone = columns.size() == 1;
   const Tensor all = context.empty({x.value.rows(), a.shape()[0]}, x.value.dtype());
   context.run(MatMul{.a = x.value, .b = a.value(), .c = all, .transpose_b = true});
   std::vector<Tensor> shrunken;
   bool trained = a.trained();
   int64_t first = 0;
   for (const LowRankColumns& each : columns) {
-    shrunken.push_back(shrunk(context, all, first, each, alone));
+    shrunken.push_back(shrunk(context, all, first, each));
     expand(context, shrunken.back(), each, y.value);
     trained |= each.b.trained();
     first += each.rank;
   }
   return tape.record(
       y.value, {y, x, Wanted(trained)},
-      [y = Var{{}, y.slot}, x = Saved(x, a.trained()), a, columns, shrunken, alone](Gradients& gradients, Tensor dy) {
+      [y = Var{{}, y.slot}, x = Saved(x, a.trained()), a, columns, shrunken](Gradients& gradients, Tensor dy) {
         const Context& context = gradients.context();
         const Tensor d_all = context.empty({dy.rows(), a.shape()[0]}, dy.dtype());
+        const bool alone = columns.size() == 1;
         int64_t first = 0;
         for (size_t i = 0; i < columns.size(); ++i) {
           const LowRankColumns& of = columns[i];
