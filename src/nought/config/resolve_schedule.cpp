@@ -124,8 +124,7 @@ void use_least_rate(ScheduleArguments& arguments, const SchedulerArgs& args, Sch
                        name_of(schedule.type), "training.lr_scheduler_kwargs.min_lr",
                        "training.lr_scheduler_kwargs.min_lr_rate");
   arguments.take_number("warmup_lr_rate", args.warmup_lr_rate, {ScheduleType::cosine_warmup_with_min_lr},
-                        schedule.warmup_ratio.emplace(), 0, /*closed=*/true, 1);
-  if (!args.warmup_lr_rate.given) schedule.warmup_ratio.reset();
+                        schedule.warmup_ratio, 0, /*closed=*/true, 1);
 }
 
 void use_stable_decay(ScheduleArguments& arguments, const SchedulerArgs& args, Schedule& schedule) {
@@ -135,9 +134,8 @@ void use_stable_decay(ScheduleArguments& arguments, const SchedulerArgs& args, S
   require<ConfigError>(given || schedule.type != ScheduleType::warmup_stable_decay,
                        "training.lr_scheduler_type = warmup_stable_decay: give "
                        "training.lr_scheduler_kwargs.num_decay_steps, the updates in which the rate falls at the end");
-  int64_t stable = 0;
-  if (arguments.take_number("num_stable_steps", args.num_stable_steps, owner, stable, 0, /*closed=*/true))
-    schedule.stable.stable_steps = stable;
+  arguments.take_number("num_stable_steps", args.num_stable_steps, owner, schedule.stable.stable_steps, 0,
+                        /*closed=*/true);
   arguments.take_number("min_lr_ratio", args.min_lr_ratio, owner, schedule.min_ratio, 0, /*closed=*/true, 1);
   arguments.take("warmup_type", args.warmup_type, owner, schedule.stable.warmup);
   arguments.take("decay_type", args.decay_type, owner, schedule.stable.decay);
