@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <set>
 
@@ -169,15 +168,10 @@ class Reader {
   std::set<std::string, std::less<>> known_;
 };
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 void require_lora(Reader& reader) {
   for (const char* key : {"type", "peft_type"}) {
     const std::string type = reader.text(key);
-    require<ConfigError>(type.empty() || lower(type) == "lora",
+    require<ConfigError>(type.empty() || lower_case(type) == "lora",
                          "{} = \"{}\" is not supported: of peft's adapters there is LoRA alone (\"lora\")",
                          reader.place(key), one_line(type));
   }
@@ -188,7 +182,7 @@ AdapterStart read_start(Reader& reader) {
   const OrderedJson& value = reader.at(key);
   if (value.is_null()) return AdapterStart::uniform;
   if (value.is_boolean()) return value.get<bool>() ? AdapterStart::uniform : AdapterStart::random;
-  const std::string name = lower(reader.text(key));
+  const std::string name = lower_case(reader.text(key));
   if (name == "gaussian") return AdapterStart::gaussian;
   const bool known = std::ranges::any_of(kOtherStarts, [&](std::string_view each) { return name.starts_with(each); });
   fail<ConfigError>("{} = {}: {}; true, false and \"gaussian\" are known", reader.place(key), value.dump(),
@@ -237,7 +231,7 @@ OrderedJson text_json(const std::string& text) { return text.empty() ? OrderedJs
 
 }  // namespace
 
-bool AdapterConfig::targets_all() const { return targets.pattern && lower(*targets.pattern) == "all-linear"; }
+bool AdapterConfig::targets_all() const { return targets.pattern && lower_case(*targets.pattern) == "all-linear"; }
 
 double AdapterConfig::scale_of(int64_t rank, double layer_alpha) const {
   const auto of = static_cast<double>(rank);
