@@ -16,7 +16,6 @@ namespace nought {
 
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
 /// peft writes the shortest ends of so many names or more.
 constexpr size_t kManyNames = 20;
 
@@ -69,24 +68,46 @@ ModelConfig without_adapter(ModelConfig config) {
   return config;
 }
 
-/// A parameter's name without ".weight".
-std::string layer_of(const Parameter& parameter) {
-  const std::string& name = parameter.name;
-  return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+/// A parameter's name, without ".weight" if it ends so.
+std::string layer_or_name(const Parameter& parameter) {
+  const std::string_view layer = layer_of(parameter.name, kWeightOfLayer);
+  return layer.empty() ? parameter.name : std::string(layer);
+}
+
+/// Whether peft saves a layer for this name of modules_to_save.
+bool saves(const std::string& name, std::string_view layer) {
+  return matches_all("(?:.*\\.)?" + name + "(?:\\..*)?", layer);
+}
+
+std::vector<AdaptableLayer> layers_of(const Decoder& decoder, WeightLayout layout) {
+  std::vector<AdaptableLayer> layers;
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const std::string_view name = layer_of(parameter.name, kWeightOfLayer);
+      if (parameter.role != ParameterRole::matrix || name.empty()) continue;
+      const Shape& shape = parameter.placement.global;
+      const bool out_in = layout == WeightLayout::out_in;
+      layers.push_back({std::string(name), shape[out_in ? 1 : 0], shape[out_in ? 0 : 1]});
+    }
+  return layers;
 }
 
 class Resolver {
  public:
   Resolver(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place)
-      : adapter_(adapter), config_(config), place_(place), decoder_(without_adapter(config)) {
-    for (const AdaptableLayer& layer : adaptable_layers(config)) names_.push_back(layer.name);
+      : adapter_(adapter),
+        config_(config),
+        place_(place),
+        decoder_(without_adapter(config)),
+        layers_(layers_of(decoder_, config.weight_layout)) {
+    for (const AdaptableLayer& layer : layers_) names_.push_back(layer.name);
     names_.push_back(WeightNames::of(config).token_embedding);
   }
 
   ModelAdapter resolve() {
     add_saved();
     const LayerChoice targets = this->targets();
-    for (const AdaptableLayer& layer : adaptable_layers(config_))
+    for (const AdaptableLayer& layer : layers_)
       if (chosen(targets, layer.name)) result_.layers.emplace(layer.name, rank_and_scale(layer));
     add_table(targets);
     add_biases();
@@ -98,6 +119,7 @@ class Resolver {
     return std::move(result_);
   }
 
+ private:
   /// The embedding of tokens, which "all-linear" does not mean.
   void add_table(const LayerChoice& targets) {
     const std::string name = WeightNames::of(config_).token_embedding;
@@ -107,11 +129,10 @@ class Resolver {
 
   void add_biases() {
     if (adapter_.bias == AdapterBias::none) return;
-    constexpr std::string_view kBias = ".bias";
     for (const auto& unit : decoder_.units())
       for (const Parameter& parameter : unit->parameters()) {
-        if (parameter.role != ParameterRole::bias || !parameter.name.ends_with(kBias)) continue;
-        const std::string layer = parameter.name.substr(0, parameter.name.size() - kBias.size());
+        const std::string_view layer = layer_of(parameter.name, kBiasOfLayer);
+        if (parameter.role != ParameterRole::bias || layer.empty()) continue;
         if (adapter_.bias == AdapterBias::all || result_.find(layer) != nullptr)
           result_.saved.push_back(parameter.name);
       }
@@ -132,11 +153,8 @@ class Resolver {
     return {.names = names};
   }
 
- private:
   bool is_saved(std::string_view layer) const {
-    return std::ranges::any_of(adapter_.modules_to_save, [&](const std::string& each) {
-      return matches_all("(?:.*\\.)?" + each + "(?:\\..*)?", layer);
-    });
+    return std::ranges::any_of(adapter_.modules_to_save, [&](const std::string& each) { return saves(each, layer); });
   }
 
   bool chosen(const LayerChoice& targets, const std::string& name) const {
@@ -186,7 +204,7 @@ class Resolver {
   void refuse_others(const std::string& target) const {
     for (const auto& unit : decoder_.units())
       for (const Parameter& parameter : unit->parameters()) {
-        const std::string layer = layer_of(parameter);
+        const std::string layer = layer_or_name(parameter);
         if (!ends_in(layer, target)) continue;
         fail<ConfigError>("{}: target_modules \"{}\" is {}, whose adapters are not supported yet: remove it", place_,
                           one_line(target), kind_of(parameter.role));
@@ -217,7 +235,7 @@ class Resolver {
     for (const auto& unit : decoder_.units())
       for (const Parameter& parameter : unit->parameters())
         for (const std::string& each : adapter_.modules_to_save)
-          if (can_be_trained(parameter.role) && matches_all("(?:.*\\.)?" + each + "(?:\\..*)?", layer_of(parameter))) {
+          if (can_be_trained(parameter.role) && saves(each, layer_or_name(parameter))) {
             used.insert(each);
             result_.saved.push_back(parameter.name);
             break;
@@ -245,7 +263,8 @@ class Resolver {
   const ModelConfig& config_;
   const std::string& place_;
   Decoder decoder_;
-  std::vector<std::string> names_;
+  std::vector<AdaptableLayer> layers_;
+  std::vector<std::string> names_;  // of these and of the embedding
   ModelAdapter result_;
 };
 
@@ -281,23 +300,14 @@ std::set<std::string> all_layers(const ModelConfig& config) {
   const Decoder decoder(without_adapter(config));
   std::set<std::string> all;
   for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) all.insert(layer_of(parameter));
+    for (const Parameter& parameter : unit->parameters()) all.insert(layer_or_name(parameter));
   return all;
 }
 
 }  // namespace
 
 std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config) {
-  const Decoder decoder(without_adapter(config));
-  std::vector<AdaptableLayer> layers;
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      if (parameter.role != ParameterRole::matrix || !parameter.name.ends_with(kWeight)) continue;
-      const Shape& shape = parameter.placement.global;
-      const bool out_in = config.weight_layout == WeightLayout::out_in;
-      layers.push_back({layer_of(parameter), shape[out_in ? 1 : 0], shape[out_in ? 0 : 1]});
-    }
-  return layers;
+  return layers_of(Decoder(without_adapter(config)), config.weight_layout);
 }
 
 ModelAdapter resolve_adapter(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place) {

@@ -49,6 +49,12 @@ struct ModelAdapter {
   bool operator==(const ModelAdapter&) const = default;
 };
 
+inline constexpr std::string_view kWeightOfLayer = ".weight", kBiasOfLayer = ".bias";
+/// The layer that a parameter belongs to whose name ends in `kind`, one of these; "" for other names.
+inline std::string_view layer_of(std::string_view parameter, std::string_view kind) {
+  return parameter.ends_with(kind) ? parameter.substr(0, parameter.size() - kind.size()) : std::string_view();
+}
+
 /// The names of parameters of an adapter begin so, in peft's files too.
 inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 

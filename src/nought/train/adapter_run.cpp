@@ -12,24 +12,20 @@ namespace fs = std::filesystem;
 
 namespace {
 
-AdapterConfig checked_config_of(const RunPlan& plan) {
-  const std::optional<AdapterConfig> config = adapter_config_of(plan);
-  require(config.has_value(), "the run trains no adapter");
-  return *config;
-}
-
-}  // namespace
-
-std::optional<AdapterConfig> adapter_config_of(const RunPlan& plan) {
-  if (plan.adapter_dir.empty()) return plan.adapter;
+/// The config of the plan's adapter, or that of the adapter that it goes on from.
+AdapterConfig config_of(const RunPlan& plan) {
+  require(plan.adapts(), "the run trains no adapter");
+  if (plan.adapter_dir.empty()) return *plan.adapter;
   require<IoError>(holds_adapter(plan.adapter_dir), "{} = {}: expected an adapter's folder, with {}",
                    plan.adapter_place, plan.adapter_dir, kAdapterConfigFile);
   return read_adapter_config(plan.adapter_dir);
 }
 
+}  // namespace
+
 ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config) {
   const std::string place = plan.adapter_dir.empty() ? plan.adapter_place : plan.adapter_dir;
-  return resolve_adapter(checked_config_of(plan), config, place);
+  return resolve_adapter(config_of(plan), config, place);
 }
 
 AdapterRun::AdapterRun(const RunPlan& plan, Communicator& world, const Context& context)
@@ -37,7 +33,7 @@ AdapterRun::AdapterRun(const RunPlan& plan, Communicator& world, const Context& 
       from_(plan.adapter_dir),
       base_(FoundModel{plan.model_dir}),
       adapter_(adapter_of(plan, base_.config())),
-      config_(with_named_layers(checked_config_of(plan), base_.config())),
+      config_(with_named_layers(config_of(plan), base_.config())),
       hash_(found_by_first(world, context, [&] { return base_.weights_hash(); })) {
   config_.base = fs::absolute(base_.folder()).lexically_normal().string();
   if (config_.task_type.empty()) config_.task_type = "CAUSAL_LM";
@@ -69,15 +65,14 @@ void AdapterRun::write_config(const fs::path& folder) const {
 }
 
 void AdapterRun::export_to(ShardedModel& model, const TokenizerExport& tokenizer, const fs::path& folder) const {
-  const ModelAdapter& adapter = adapter_;
   std::optional<SafetensorsWriter> writer;
   if (model.mesh().world().rank() == 0)
-    writer.emplace(folder / kAdapterWeightsFile, adapter_specs(model.model(), adapter, model.options().dtype));
+    writer.emplace(folder / kAdapterWeightsFile, adapter_specs(model.model(), adapter_, model.options().dtype));
   for (size_t i = 0; i < model.model().units().size(); ++i) {
     if (!model.model().units()[i]->trained()) continue;
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
       if (writer)
-        write_adapter_tensor(parameter, model.context().on_host(values), adapter, *writer, *model.context().memory);
+        write_adapter_tensor(parameter, model.context().on_host(values), adapter_, *writer, *model.context().memory);
     });
   }
   if (writer) {

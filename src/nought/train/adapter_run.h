@@ -12,8 +12,6 @@
 
 namespace nought {
 
-/// The config of the plan's adapter, or that of the adapter that it goes on from; nothing if it trains none.
-std::optional<AdapterConfig> adapter_config_of(const RunPlan& plan);
 /// What it adds to the model of this config, which has none yet. ConfigError.
 ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config);
 

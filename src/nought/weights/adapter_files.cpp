@@ -56,16 +56,6 @@ Shape shape_in_file(const Parameter& parameter, const Shape& shape) {
   return is_turned(parameter) ? Shape{shape[1], shape[0]} : shape;
 }
 
-/// The transpose of a matrix, f32.
-Tensor turned_over(const Tensor& x, Memory& memory) {
-  const int64_t rows = x.dim(0), columns = x.dim(1);
-  Tensor y = Tensor::empty(memory, {columns, rows}, DType::f32, Category::workspace, memory.host_pool());
-  const std::vector<float> values = x.to_vector<float>();
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) y.data<float>()[j * rows + i] = values[static_cast<size_t>(i * columns + j)];
-  return y;
-}
-
 /// The tensors of an adapter and their shapes, by the parameters that a model has of it.
 std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const Model& model) {
   std::map<std::string, Shape> expected;
@@ -87,7 +77,7 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
 /// The name of the unchanged copy of a table that its adapter's file has too; "" for others.
 std::string table_copy_name(const Parameter& parameter, const ModelAdapter& adapter) {
   if (parameter.role != ParameterRole::embedding) return "";
-  const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
+  const std::string_view layer = layer_of(parameter.name, kWeightOfLayer);
   return adapter.find(layer) == nullptr ? "" : fmt::format("{}{}.base_layer.weight", kAdapterPrefix, layer);
 }
 
@@ -156,15 +146,22 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
 
 std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& adapter) {
   if (parameter.role == ParameterRole::adapter) return parameter.name;
-  std::string_view name = parameter.name;
-  constexpr std::string_view kBias = ".bias";
-  if (name.ends_with(kBias) && adapter.find(name.substr(0, name.size() - kBias.size())) != nullptr)
-    return fmt::format("{}{}.base_layer{}", kAdapterPrefix, name.substr(0, name.size() - kBias.size()), kBias);
-  return std::string(kAdapterPrefix).append(name);
+  if (const std::string_view layer = layer_of(parameter.name, kBiasOfLayer); adapter.find(layer) != nullptr)
+    return fmt::format("{}{}.base_layer{}", kAdapterPrefix, layer, kBiasOfLayer);
+  return std::string(kAdapterPrefix).append(parameter.name);
+}
+
+Tensor transposed(const Tensor& x, Memory& memory) {
+  const int64_t rows = x.dim(0), columns = x.dim(1);
+  Tensor y = Tensor::empty(memory, {columns, rows}, DType::f32, Category::workspace, memory.host_pool());
+  const std::vector<float> values = x.to_vector<float>();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) y.data<float>()[j * rows + i] = values[static_cast<size_t>(i * columns + j)];
+  return y;
 }
 
 Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory) {
-  return is_turned(parameter) ? turned_over(values, memory) : values;
+  return is_turned(parameter) ? transposed(values, memory) : values;
 }
 
 std::vector<TensorSpec> adapter_specs(const Model& model, const ModelAdapter& adapter, DType dtype) {
@@ -223,17 +220,17 @@ void AdapterWeights::check(const One& one, const Model& model) const {
   }
 }
 
-Tensor AdapterWeights::turned(const One& one, const Parameter& parameter, const Shape& shape) const {
+Tensor AdapterWeights::read(const One& one, const Parameter& parameter, const Shape& shape) const {
   const Shape stored = shape_in_file(parameter, shape);
   const Tensor values = Tensor::empty(*memory_, stored, DType::f32, Category::workspace);
   one.file.read(adapter_tensor_name(parameter, one.adapter), {0, stored.numel()}, values);
-  return is_turned(parameter) ? turned_over(values, *memory_) : values;
+  return as_in_file(parameter, values, *memory_);
 }
 
 Tensor AdapterWeights::combined(const Parameter& parameter) const {
   const Factor factor = *factor_of(parameter);
   const Shape& shape = parameter.placement.global;
-  if (adapters_.size() == 1) return turned(adapters_[0], parameter, shape);
+  if (adapters_.size() == 1) return read(adapters_[0], parameter, shape);
   const bool by_rows = factor.rank_dim() == 0;
   const Tensor all = Tensor::empty(*memory_, shape, DType::f32, Category::workspace);
   int64_t first = 0;  // row or column
@@ -241,7 +238,7 @@ Tensor AdapterWeights::combined(const Parameter& parameter) const {
     const LowRank* of = one.adapter.find(factor.layer);
     if (of == nullptr) continue;
     const Shape own = with_extent(shape, factor.rank_dim(), of->rank);
-    const Tensor values = turned(one, parameter, own);
+    const Tensor values = read(one, parameter, own);
     const auto scale = static_cast<float>(factor.is_a ? 1 : one.scale * of->scale);
     for (int64_t row = 0; row < own[0]; ++row)
       for (int64_t column = 0; column < own[1]; ++column)

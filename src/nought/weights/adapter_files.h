@@ -38,7 +38,10 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
 
 /// The name of a parameter in an adapter's file, where all that is trained lies.
 std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& adapter);
-/// The values of a parameter as its file has them: A of an embedding is turned. On the host.
+/// The transpose of a matrix on the host, in f32.
+Tensor transposed(const Tensor& x, Memory& memory);
+/// The values of a parameter as its file has them: A of an embedding is turned, and turning twice changes nothing. On
+/// the host.
 Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory);
 /// The tensors of an adapter's file, sorted by their names: what is trained, and an unchanged copy of a table that it
 /// adds to, as peft writes it.
@@ -66,7 +69,7 @@ class AdapterWeights final : public StateSource {
   };
   void check(const One& one, const Model& model) const;
   /// All of a tensor, in the parameter's own layout.
-  Tensor turned(const One& one, const Parameter& parameter, const Shape& shape) const;
+  Tensor read(const One& one, const Parameter& parameter, const Shape& shape) const;
   /// One element after the other of a factor that several adapters have rows or columns of.
   void fill_combined(const Parameter& parameter, Interval elements, const Tensor& destination) const;
   /// A whole factor of all adapters, f32.

@@ -1,21 +1,9 @@
 #include "nought/weights/merged_weights.h"
 
 #include "nought/io/convert.h"
+#include "nought/weights/adapter_files.h"
 
 namespace nought {
-
-namespace {
-
-/// [n, m] of [m, n], f32.
-Tensor transposed(const Context& context, const Tensor& x) {
-  const int64_t rows = x.dim(0), columns = x.dim(1);
-  const Tensor y = context.empty({columns, rows}, DType::f32, Category::workspace);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) y.data<float>()[j * rows + i] = x.data<float>()[i * columns + j];
-  return y;
-}
-
-}  // namespace
 
 MergedWeights::MergedWeights(const Model& model, const ModelConfig& config, std::unique_ptr<StateSource> weights)
     : layout_(config.weight_layout), adapter_(config.adapter), weights_(std::move(weights)), context_(Context::cpu()) {
@@ -24,9 +12,7 @@ MergedWeights::MergedWeights(const Model& model, const ModelConfig& config, std:
 }
 
 const MergedWeights::Factors* MergedWeights::factors_of(const Parameter& weight) const {
-  constexpr std::string_view kWeight = ".weight";
-  if (!weight.name.ends_with(kWeight)) return nullptr;
-  const std::string layer = weight.name.substr(0, weight.name.size() - kWeight.size());
+  const std::string_view layer = layer_of(weight.name, kWeightOfLayer);
   const LowRank* of = adapter_.find(layer);
   if (of == nullptr) return nullptr;
   if (last_.of == weight.name) return &last_;
@@ -43,8 +29,8 @@ const MergedWeights::Factors* MergedWeights::factors_of(const Parameter& weight)
   last_ = {.of = weight.name,
            .rows = out_in     ? b
                    : is_table ? a
-                              : transposed(context_, a),
-           .columns = out_in ? a : transposed(context_, b),
+                              : transposed(a, *context_.memory),
+           .columns = out_in ? a : transposed(b, *context_.memory),
            .scale = of->scale};
   return &last_;
 }
