@@ -29,7 +29,7 @@ class UnitStore;
 struct Init {
   enum class Kind : uint8_t { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double std = 0;    // of normal values
+  double std = 0;    // standard deviation of normal values
   double bound = 0;  // uniform values lie between -bound and bound
 
   static Init zeros() { return {}; }

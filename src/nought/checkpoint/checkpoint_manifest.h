@@ -39,7 +39,7 @@ struct LocalStepsInfo {
 /// The model that an adapter was trained on.
 struct BaseInfo {
   std::string path;  // where it was
-  std::string hash;  // of its weights
+  std::string hash;  // hash of its weights
 };
 
 /// What a checkpoint says about its run.

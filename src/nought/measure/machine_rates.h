@@ -7,7 +7,7 @@ namespace nought {
 
 /// How the ranks of this host share its cores.
 struct SharedCores {
-  int threads = 1;   // of a rank
+  int threads = 1;   // threads of a rank
   double share = 1;  // threads of all ranks for each core
 };
 
@@ -16,7 +16,7 @@ struct MachineRates {
   double memory = 0;           // B/s
   double read = 0, write = 0;  // B/s of files; 0: not measured
   std::string note = {};       // why they were not, if they matter
-  int threads = 1;             // of a rank
+  int threads = 1;             // threads of a rank
   double operation = 0;        // seconds that the host takes for an operation, besides computing it
   double call = 0;             // seconds of a collective of a few bytes behind work
   double gathered = 0;         // B/s that a rank sends in an all_gather; 0: one rank, or not measured

@@ -17,7 +17,7 @@ namespace {
 constexpr double kLongestMeasured = 0.02;              // seconds: what takes longer is near the rates
 constexpr double kLargestMeasured = 64 << 20;          // bytes
 constexpr size_t kFewestRounds = 5, kMostRounds = 12;  // the first of which warms up
-constexpr double kBusy = 0.9;                          // of the processor time that ranks should get
+constexpr double kBusy = 0.9;  // share of their processor time that ranks get on a machine that is not busy
 
 /// The value at that part of the way from the least to the greatest, or the one below it.
 double quantile_of(std::vector<double> values, double part) {
@@ -42,8 +42,7 @@ double core_caches() {
 
 Tensor OperationTimes::filled(const Context& context, const Shape& shape, DType dtype) {
   const Tensor tensor = context.empty(shape, dtype, Category::workspace);
-  const bool is_float = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
-  if (is_float && tensor.numel() > 0) {
+  if (is_float(dtype) && tensor.numel() > 0) {
     context.run(Fill{.x = tensor, .value = 0.5});
   } else {
     context.zero(tensor);  // which is an index of any table
@@ -71,7 +70,7 @@ double OperationTimes::run_all(const Context& context, const Tensor& of_step, co
 }
 
 void OperationTimes::measure(Communicator& ranks, const Context& context, double seconds) {
-  double bytes = 0;  // of what was counted without data
+  double bytes = 0;  // bytes of what was counted without data
   for (const auto& [key, timed] : all_) bytes += static_cast<double>(timed.runs) * timed.bytes;
   const double caches = 2 * core_caches() * rates_.threads;
   const auto floats_in = [](double many) { return static_cast<int64_t>(many) / size_of(DType::f32); };

@@ -16,7 +16,7 @@ namespace nought {
 /// Rates of writes and reads of one setting, or of plain calls.
 struct SwapRates {
   std::string name;     // "io_uring", "threads", "plain", "plain, through the page cache"
-  AioOptions options;   // of the first two
+  AioOptions options;   // those that the first two were measured with
   Samples write, read;  // B/s
 
   /// The reads or writes that are on their way at once.

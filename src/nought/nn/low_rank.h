@@ -18,7 +18,7 @@ class LowRankProducts {
  public:
   struct Options {
     int64_t in = 0;                   // elements of a row of x, over all ranks
-    std::vector<std::string> names;   // of the layers
+    std::vector<std::string> names;   // names of the layers
     std::vector<int64_t> out, width;  // elements of a row of y for each: over all ranks, and on this one
     std::vector<int64_t> fused = {};  // see Cut
     LinearCut cut = LinearCut::none;

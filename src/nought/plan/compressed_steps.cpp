@@ -7,7 +7,7 @@ namespace nought {
 namespace {
 
 constexpr int64_t kFirst = 1;         // updates that send all gradients
-constexpr int64_t kZeroOneFirst = 3;  // of 0/1 Adam: two with second moments, one with gradients in one bit
+constexpr int64_t kZeroOneFirst = 3;  // first updates of 0/1 Adam: two with second moments, one in one bit
 
 }  // namespace
 

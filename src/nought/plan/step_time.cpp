@@ -160,7 +160,7 @@ void add_collectives(std::vector<StepPart>& parts, const Prediction& prediction,
 
 /// When the last pass ends if `share` times the cores would be needed for all ranks to run one at once.
 double end_on_cores(const PipelineTimeline& timeline, double share) {
-  std::map<double, int> changes;  // of the number of ranks that run a pass
+  std::map<double, int> changes;  // by how many the ranks that run a pass change, by time
   for (const std::vector<TimedInstruction>& rank : timeline.ranks)
     for (const TimedInstruction& each : rank)
       if (is_pass(each.instruction.action)) ++changes[each.begin], --changes[each.end];
