@@ -50,6 +50,9 @@ TEST(Resolve, automatic_bf16_follows_the_cpu_and_says_so) {
       plan(R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": true}}})", false).layout.sharding.dtype,
       DType::bf16);
   EXPECT_EQ(plan(R"({"training": {"bf16": "auto", "fp16": true}})", true).layout.sharding.dtype, DType::f16);
+  EXPECT_EQ(
+      plan(R"({"training": {"bf16": "auto"}, "deepspeed": {"fp16": {"enabled": true}}})", true).layout.sharding.dtype,
+      DType::f16);
   EXPECT_EQ(plan(R"({"training": {"bf16": true}})", false).layout.sharding.dtype, DType::bf16);
   EXPECT_EQ(plan(R"({"training": {}})", true).layout.sharding.dtype, DType::f32);
   EXPECT_EQ(bf16_of_cpu().value, has_bf16_units());

@@ -6,11 +6,13 @@ namespace nought {
 
 namespace {
 
+/// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.
 Candidate<bool> training_bf16(const Resolver& r) {
   const Auto<bool>& bf16 = r.config.training.bf16;
   const auto key = r.section_value("training.bf16", bf16.value, bf16.given() || bf16.automatic());
   if (!bf16.automatic()) return key;
   if (r.config.training.fp16.value) return {false, false, key.place, key.reason + ": auto <- training.fp16"};
+  if (r.ds.fp16.enabled.value) return {false, false, key.place, key.reason + ": auto <- deepspeed.fp16.enabled"};
   return {r.automatic_bf16.value, false, key.place, fmt::format("{}: auto <- {}", key.reason, r.automatic_bf16.reason)};
 }
 
@@ -101,9 +103,6 @@ void resolve_loss_scale(Resolver& r) {
 
 AutoBf16 bf16_of_cpu() { return {has_bf16_units(), fmt::format("this CPU has {}", describe_bf16_units())}; }
 
-/// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.
-/// Whether 16-bit weights have fp32 ones beside them, and what their states are kept in.
-
 void resolve_precision(Resolver& r) {
   const auto bf16 = r.merge("bf16.enabled", r.ds.bf16.enabled, training_bf16(r));
   const auto fp16 = r.merge("fp16.enabled", r.ds.fp16.enabled, r.training("fp16", r.config.training.fp16));
@@ -116,6 +115,7 @@ void resolve_precision(Resolver& r) {
   resolve_fp8(r);
 }
 
+/// Whether 16-bit weights have fp32 ones beside them, and what their states are kept in.
 void resolve_masters(Resolver& r) {
   const bool is_bf16 = r.plan.layout.sharding.dtype == DType::bf16,
              is_fp16 = r.plan.layout.sharding.dtype == DType::f16;
