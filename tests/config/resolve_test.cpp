@@ -190,11 +190,14 @@ TEST(Resolve, an_impossible_batch_is_an_error_with_its_numbers) {
                          "gradient_accumulation_steps": 2}})",
                      4),
             "RUN.json: deepspeed.train_batch_size: train_batch_size 30 != train_micro_batch_size_per_gpu 4 x "
-            "gradient_accumulation_steps 2 x world size 4 = 32");
+            "gradient_accumulation_steps 2 x world size 4 = 32; leave one of the three out, and it follows from the "
+            "others");
   EXPECT_EQ(error_of(R"({"deepspeed": {"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4}})", 4),
             "RUN.json: deepspeed.train_batch_size: train_batch_size 30 is not divisible by "
-            "train_micro_batch_size_per_gpu 4 x world size 4 = 16");
-  EXPECT_THAT(error_of(R"({"deepspeed": {"train_batch_size": 3}})", 4), HasSubstr("3 is not divisible by"));
+            "train_micro_batch_size_per_gpu 4 x world size 4 = 16; the nearest that are: 16 and 32");
+  EXPECT_THAT(
+      error_of(R"({"deepspeed": {"train_batch_size": 3}})", 4),
+      HasSubstr("3 is not divisible by gradient_accumulation_steps 1 x world size 4 = 4; the nearest that is: 4"));
   EXPECT_THAT(error_of(R"({"training": {"per_device_train_batch_size": 4}, "deepspeed": {"train_batch_size": 6,
                          "gradient_accumulation_steps": "auto"}})"),
               HasSubstr("train_batch_size 6 != train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 1"));

@@ -133,6 +133,12 @@ void derive_batch_without_total(Resolver& r, std::optional<Candidate<int64_t>> m
             r.ds.train_batch_size.automatic() ? fmt::format("deepspeed: auto <- {}", product) : product);
 }
 
+std::string nearest_multiples(int64_t value, int64_t of) {
+  const int64_t below = value / of * of;
+  return below > 0 ? fmt::format("the nearest that are: {} and {}", below, below + of)
+                   : fmt::format("the nearest that is: {}", of);
+}
+
 void derive_batch_from_total(Resolver& r, const Candidate<int64_t>& total,
                              const std::optional<Candidate<int64_t>>& micro,
                              const std::optional<Candidate<int64_t>>& steps) {
@@ -142,15 +148,19 @@ void derive_batch_from_total(Resolver& r, const Candidate<int64_t>& total,
   const char* steps_name = "gradient_accumulation_steps";
   if (micro && steps) {
     const int64_t product = micro->value * steps->value * world;
-    require<ConfigError>(total.value == product, "{}: train_batch_size {} != {} {} x {} {} x {} {} = {}", total.place,
-                         total.value, micro_name, micro->value, steps_name, steps->value, world_name, world, product);
+    require<ConfigError>(total.value == product,
+                         "{}: train_batch_size {} != {} {} x {} {} x {} {} = {}; leave one of the three out, and it "
+                         "follows from the others",
+                         total.place, total.value, micro_name, micro->value, steps_name, steps->value, world_name,
+                         world, product);
     return set_batch(r, *micro, *steps, total.reason);
   }
   const int64_t known = micro ? micro->value : steps ? steps->value : 1;
   const char* known_name = micro ? micro_name : steps_name;
   require<ConfigError>(total.value % (known * world) == 0,
-                       "{}: train_batch_size {} is not divisible by {} {} x {} {} = {}", total.place, total.value,
-                       known_name, known, world_name, world, known * world);
+                       "{}: train_batch_size {} is not divisible by {} {} x {} {} = {}; {}", total.place, total.value,
+                       known_name, known, world_name, world, known * world,
+                       nearest_multiples(total.value, known * world));
   Candidate<int64_t> derived{total.value / (known * world), true, total.place, ""};
   require_count(derived);
   derived.reason =
