@@ -47,6 +47,24 @@ TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
   }
 }
 
+TEST(Init, passes_over_little_data_have_updates_enough_on_every_number_of_ranks) {
+  for (const int64_t samples : {3, 17, 60, 900})
+    for (const int64_t ranks : {1, 2, 4}) {
+      InitAnswers answers = answers_of(RunKind::finetune);
+      answers.samples = samples;
+      answers.ranks = ranks;
+      answers.validation_fraction = samples > ranks ? 1.0 / static_cast<double>(samples) : 0;
+      const RunPlan plan =
+          resolve(make_run_config(parse_json(run_file_text(answers), "run.json"), "run.json"), static_cast<int>(ranks));
+      const int64_t trained = samples - (samples > ranks ? 1 : 0);
+      EXPECT_LE(plan.train_batch, std::max(ranks, std::min<int64_t>(16, trained / 8)));
+      EXPECT_EQ(plan.eval_strategy == EvalStrategy::epoch, samples > ranks && trained / plan.train_batch < 100);
+      if (trained >= plan.train_batch) {
+        EXPECT_GE(3 * trained / plan.train_batch / plan.logging_steps, 1);
+      }
+    }
+}
+
 /// With an adam_beta2 of 0.999 the large second moments of the first steps are forgotten too slowly: as the learning
 /// rate rises, the loss jumps.
 TEST(Init, pretraining_has_the_optimizer_of_the_quickstart) {

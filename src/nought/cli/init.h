@@ -1,52 +1,18 @@
-// The RUN.json that `nought init` writes: the text, with comments, from a few answers.
+// What `nought init` asks of the data and the model, so that the run that it writes starts.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
+#include "nought/cli/run_file.h"
 #include "nought/config/run_plan.h"
 
 namespace nought {
-
-enum class RunKind {
-  pretrain,   // a small model from random weights
-  continued,  // a model folder goes on with plain text
-  finetune,   // a model folder learns conversations or instructions
-  lora        // the same, by an adapter: the model stays frozen
-};
-/// Whether the data is conversations.
-inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || kind == RunKind::lora; }
-
-struct InitAnswers {
-  RunKind kind = RunKind::pretrain;
-  std::string run_file = "run.json";
-  std::string model;              // a folder's path, relative to run_file; pretrain has none
-  std::vector<std::string> data;  // paths or globs, relative to run_file
-  std::string tokenizer;          // pretrain: "bytes", or a path relative to run_file
-  int64_t vocab_size = 256;       // pretrain: of the tokenizer
-  int64_t seq_length = 512;       // tokens
-  std::string output_dir = "out";
-  int64_t ranks = 1;
-  std::string targets = "\"all-linear\"";  // lora: JSON of target_modules
-
-  // What the data and the tokenizer ask for; see suit_to_data().
-  std::string chat_template = {};                    // finetune: "" = the model's own
-  std::vector<std::string> add_special_tokens = {};  // the template's markers that the tokenizer lacks
-  bool resize_vocab = false;                         // whether the model needs rows for them
-  double validation_fraction = 0.02;                 // 0: there is too little data to keep some aside
-  int64_t samples = 0;                               // of seq_length tokens in the data; 0: not known
-  bool length_given = false;                         // seq_length is the user's
-};
 
 /// The answers with what lets the run start: a chat template, sequences that have room for conversations and of which
 /// there are enough for a step, and at least one to validate with. `data` and the paths hold from the current
 /// directory. IoError and ConfigError for a model or data that are not there, and what training would refuse.
 InitAnswers suit_to_data(InitAnswers answers, const DataPlan& data, const std::filesystem::path& model);
-
-/// JSON with comments, which load_run_config() reads.
-std::string run_file_text(const InitAnswers& answers);
 
 /// `path`, which holds from the current directory, as it is written in `run_file`. What is not there stays as it is.
 std::string relative_to_run_file(const std::string& path, const std::string& run_file);

@@ -1,0 +1,56 @@
+// The RUN.json that `nought init` writes: the text, with comments, from a few answers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/base/visit.h"
+
+namespace nought {
+
+enum class RunKind {
+  pretrain,   // a small model from random weights
+  continued,  // a model folder goes on with plain text
+  finetune,   // a model folder learns conversations or instructions
+  lora        // the same, by an adapter: the model stays frozen
+};
+template <>
+struct EnumNames<RunKind> {
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 4> value{{{RunKind::pretrain, "pretrain"},
+                                                                              {RunKind::continued, "continue"},
+                                                                              {RunKind::finetune, "finetune"},
+                                                                              {RunKind::lora, "lora"}}};
+};
+
+/// Whether the data is conversations.
+inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || kind == RunKind::lora; }
+
+struct InitAnswers {
+  RunKind kind = RunKind::pretrain;
+  std::string run_file = "run.json";
+  std::string model;              // a folder's path, relative to run_file; pretrain has none
+  std::vector<std::string> data;  // paths or globs, relative to run_file
+  std::string tokenizer;          // pretrain: "bytes", or a path relative to run_file
+  int64_t vocab_size = 256;       // pretrain: of the tokenizer
+  int64_t seq_length = 512;       // tokens
+  std::string output_dir = "out";
+  int64_t ranks = 1;
+  std::string targets = "\"all-linear\"";  // lora: JSON of target_modules
+
+  // What the data and the tokenizer ask for; see suit_to_data().
+  std::string chat_template = {};                    // finetune: "" = the model's own
+  std::vector<std::string> add_special_tokens = {};  // the template's markers that the tokenizer lacks
+  bool resize_vocab = false;                         // whether the model needs rows for them
+  double validation_fraction = 0.02;                 // 0: there is too little data to keep some aside
+  int64_t samples = 0;                               // of seq_length tokens in the data; 0: not known
+  bool length_given = false;                         // seq_length is the user's
+};
+
+/// JSON with comments, which load_run_config() reads.
+std::string run_file_text(const InitAnswers& answers);
+
+}  // namespace nought
