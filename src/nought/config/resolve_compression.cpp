@@ -1,31 +1,11 @@
 // What travels compressed at ZeRO stage 0: the 1-bit optimizers, and gradients as factors of low rank.
-#include <algorithm>
 #include <cmath>
 
 #include "nought/config/resolve_steps.h"
+#include "nought/config/run_traits.h"
+#include "nought/optim/compressed_phase.h"
 
 namespace nought {
-
-namespace {
-
-bool is_one_bit(const Method& method) {
-  return std::holds_alternative<OneBitAdamOptions>(method) || std::holds_alternative<ZeroOneAdamOptions>(method) ||
-         std::holds_alternative<OneBitLambOptions>(method);
-}
-
-/// The first update for which ranks do not send all of their gradients.
-int64_t first_compressed(const Method& method) {
-  if (const auto* adam = std::get_if<OneBitAdamOptions>(&method)) return adam->freeze_step + 1;
-  if (const auto* lamb = std::get_if<OneBitLambOptions>(&method)) return lamb->freeze_step + 1;
-  const auto& zero_one = std::get<ZeroOneAdamOptions>(method);
-  const int64_t every_one =
-      zero_one.var_update_scaler + zero_one.var_update_scaler % 2;  // at first, and then every other
-  return std::min(zero_one.var_freeze_step, every_one) + 1;
-}
-
-}  // namespace
-
-/// Both need whole gradients and states on every rank, and ranks that differ in nothing but their samples.
 
 Method resolve_one_bit(Resolver& r, const OptimizerArgs& args, std::pair<double, double> betas, double eps) {
   const std::string prefix = "deepspeed.optimizer.params.", &type = r.ds.optimizer.type.value;
@@ -101,59 +81,62 @@ void resolve_comm_hook(Resolver& r) {
                        "{}: expected a finite number", r.origins.place("training.ddp_comm_hook.min_compression_rate"));
 }
 
+namespace {
+
+/// "gradients and moves in one bit from update 17 on"
+std::string describe_compression(const ShardingOptions& sharding) {
+  const Method& method = sharding.optimizer.method;
+  if (compresses(method))
+    return fmt::format("{} in one bit from update {} on", updates_locally(method) ? "gradients and moves" : "momenta",
+                       first_compressed(method));
+  return fmt::format("factors of rank {} from update {} on", sharding.power_sgd->rank,
+                     sharding.power_sgd->start_iter + 1);
+}
+
+}  // namespace
+
 void check_compression(Resolver& r) {
-  const bool one_bit = is_one_bit(r.plan.layout.sharding.optimizer.method);
-  if (!one_bit && !r.plan.layout.sharding.power_sgd) return;
+  const ShardingOptions& sharding = r.plan.layout.sharding;
+  const bool one_bit = compresses(sharding.optimizer.method);
+  if (!one_bit && !sharding.power_sgd) return;
   const std::string what = one_bit ? r.origins.place("deepspeed.optimizer.type") + " = " + r.ds.optimizer.type.value
                                    : r.origins.place("training.ddp_comm_hook.comm_hook") + " = \"power_sgd\"";
   const auto refuse_if = [&](bool is, std::string_view why) {
     require<ConfigError>(!is, "{} is not supported {}", what, why);
   };
-  refuse_if(one_bit && r.plan.layout.sharding.power_sgd,
-            "beside training.ddp_comm_hook, which sums gradients: remove one of them");
+  const auto refuse = [&](std::initializer_list<Refusal> refusals) {
+    if (const auto refused = first_refused(r.plan, refusals)) refuse_if(true, refused->what);
+  };
+  refuse_if(one_bit && sharding.power_sgd, "beside training.ddp_comm_hook, which sums gradients: remove one of them");
   refuse_if(r.plan.layout.zero_stage != 0,
             "at ZeRO stages 1 to 3: every rank needs all gradients and states; set "
             "zero_optimization.stage to 0");
-  refuse_if(
-      r.plan.layout.data_ranks() != r.plan.layout.ranks || r.plan.layout.replicas > 1 || r.plan.layout.expert_ranks > 1,
+  constexpr std::string_view kDiffer =
       "where ranks differ in more than their samples, or form replicas: leave tp_size, cp_size, sp_size, "
-      "pp_size, ep_size and dp_replicate_size at 1");
-  refuse_if(r.plan.layout.sharding.offload_optimizer.tier.pool != Pool::device ||
-                r.plan.layout.sharding.offload_optimizer.delay_after,
-            "with offload_optimizer or training.delayed_update: remove them");
-  r.plan.resolved.push_back(
-      {"reduction",
-       one_bit ? fmt::format("{} in one bit from update {} on",
-                             std::holds_alternative<ZeroOneAdamOptions>(r.plan.layout.sharding.optimizer.method)
-                                 ? "gradients and moves"
-                                 : "momenta",
-                             first_compressed(r.plan.layout.sharding.optimizer.method))
-               : fmt::format("factors of rank {} from update {} on", r.plan.layout.sharding.power_sgd->rank,
-                             r.plan.layout.sharding.power_sgd->start_iter + 1),
-       one_bit ? "deepspeed: optimizer.type" : "training.ddp_comm_hook.comm_hook"});
+      "pp_size, ep_size and dp_replicate_size at 1";
+  constexpr std::string_view kMoved = "with offload_optimizer or training.delayed_update: remove them";
+  refuse({{Trait::splits_model, kDiffer},
+          {Trait::replicates, kDiffer},
+          {Trait::splits_experts, kDiffer},
+          {Trait::offloads_states, kMoved},
+          {Trait::delays_updates, kMoved}});
+  r.plan.resolved.push_back({"reduction", describe_compression(sharding),
+                             one_bit ? "deepspeed: optimizer.type" : "training.ddp_comm_hook.comm_hook"});
   if (one_bit) {
-    refuse_if(
-        !r.plan.layout.sharding.optimizer.master_weights || r.plan.layout.sharding.optimizer.state_dtype != DType::f32,
-        "without fp32 masters and states: remove bf16_master_weights_and_grads and bf16_optimizer_states");
-    refuse_if(r.plan.layout.sharding.optimizer.momentum_cycle.has_value(),
-              "with a scheduler that moves the betas: set cycle_momentum "
-              "to false");
-    refuse_if(std::holds_alternative<ZeroOneAdamOptions>(r.plan.layout.sharding.optimizer.method) &&
-                  r.plan.weight_hash_interval > 0,
+    refuse({{Trait::narrow_states,
+             "without fp32 masters and states: remove bf16_master_weights_and_grads and bf16_optimizer_states"},
+            {Trait::moves_betas, "with a scheduler that moves the betas: set cycle_momentum to false"}});
+    refuse_if(has(r.plan, Trait::updates_locally) && has(r.plan, Trait::compares_weights),
               "with training.check_weight_hash_across_dp_replicas_interval: between two synchronizations each rank has "
-              "weights "
-              "of its own");
+              "weights of its own");
     return;
   }
-  refuse_if(r.plan.loss_scale.has_value(),
-            "with a loss scale: what was left out has the scale of its own step; use "
-            "bf16");
-  refuse_if(r.plan.spiky_loss_factor > 0,
-            "with training.spiky_loss_factor: a step is not computed again, as its "
-            "reduction has changed what was left out");
-  refuse_if(r.plan.layout.sharding.wire_dtype != r.plan.layout.sharding.gradient_dtype,
-            "with communication_data_type: factors travel in fp32, and what "
-            "is no matrix in the dtype of gradients");
+  refuse({{Trait::scales_loss, "with a loss scale: what was left out has the scale of its own step; use bf16"},
+          {Trait::repeats_spikes,
+           "with training.spiky_loss_factor: a step is not computed again, as its reduction has changed what was left "
+           "out"},
+          {Trait::narrow_wire,
+           "with communication_data_type: factors travel in fp32, and what is no matrix in the dtype of gradients"}});
 }
 
 }  // namespace nought

@@ -1,5 +1,6 @@
 // Workers that synchronize now and then: DiLoCo's local steps.
 #include "nought/config/resolve_steps.h"
+#include "nought/config/run_traits.h"
 
 namespace nought {
 
@@ -7,29 +8,29 @@ namespace {
 
 /// What workers of local steps cannot be combined with.
 void check_local_steps(const Resolver& r, const std::string& place) {
-  const auto refuse = [&](bool is, std::string_view what, std::string_view instead) {
-    require<ConfigError>(!is, "{}: local steps and {} cannot be combined: {}", place, what, instead);
-  };
-  require<ConfigError>(r.plan.layout.replicas > 1,
+  require<ConfigError>(has(r.plan, Trait::replicates),
                        "{}: the replicas are the workers, and there is one: write "
                        "training.parallelism_config.dp_replicate_size, or deepspeed's mics_shard_size",
                        place);
-  refuse(r.plan.layout.sharding.dtype != DType::f32 && !r.plan.layout.sharding.optimizer.master_weights,
-         "16-bit weights without fp32 masters", "an outer step is smaller than their rounding; keep masters");
-  refuse(r.plan.layout.sharding.offload_optimizer.tier.pool == Pool::file, "optimizer states in files",
-         "keep them in memory (offload_optimizer.device none or cpu)");
-  refuse(r.plan.layout.sharding.offload_param.tier.pool == Pool::file, "parameters in files",
-         "keep them in memory (offload_param.device none or cpu)");
-  refuse(r.plan.layout.sharding.offload_optimizer.delay_after.has_value(), "training.delayed_update",
-         "the update that is pending when workers synchronize would be lost; switch it off");
-  refuse(r.plan.layout.sharding.codes.feedback.has_value(), "zeropp_loco_param",
-         "checkpoints keep what codes lose for the ranks of one worker alone; leave it out");
-  refuse(r.plan.log_straggler, "training.log_straggler",
-         "it compares ranks that take every step together; leave it out");
-  refuse(r.plan.best.has_value(), "training.load_best_model_at_end",
-         "a checkpoint holds what workers agreed on last, and a validation is of what they have now; leave it out");
-  refuse(r.plan.layout.host_ranks > 0 && r.plan.layout.sharding.codes.plain(), "mics_hierarchical_params_gather",
-         "a worker is taken to lie on one host; leave it out");
+  const auto refused = first_refused(
+      r.plan,
+      {{Trait::updates_weights, "16-bit weights without fp32 masters",
+        "an outer step is smaller than their rounding; keep masters"},
+       {Trait::states_in_files, "optimizer states in files",
+        "keep them in memory (offload_optimizer.device none or cpu)"},
+       {Trait::parameters_in_files, "parameters in files", "keep them in memory (offload_param.device none or cpu)"},
+       {Trait::delays_updates, "training.delayed_update",
+        "the update that is pending when workers synchronize would be lost; switch it off"},
+       {Trait::error_feedback, "zeropp_loco_param",
+        "checkpoints keep what codes lose for the ranks of one worker alone; leave it out"},
+       {Trait::compares_times, "training.log_straggler",
+        "it compares ranks that take every step together; leave it out"},
+       {Trait::keeps_best, "training.load_best_model_at_end",
+        "a checkpoint holds what workers agreed on last, and a validation is of what they have now; leave it out"},
+       {Trait::gathers_by_hosts, "mics_hierarchical_params_gather",
+        "a worker is taken to lie on one host; leave it out"}});
+  if (refused)
+    fail<ConfigError>("{}: local steps and {} cannot be combined: {}", place, refused->what, refused->instead);
 }
 
 }  // namespace
@@ -97,29 +98,27 @@ void resolve_async(Resolver& r) {
   const auto staleness = r.training("async_data_parallel.staleness", r.config.training.async_data_parallel.staleness);
   if (!staleness.given) return;
   require_at_least<int64_t>(staleness, 0);
-  const auto refuse = [&](bool is, std::string_view what) {
-    require<ConfigError>(!is, "{}: asynchronous data parallelism and {} cannot be combined: leave one of them out",
-                         staleness.place, what);
-  };
   require<ConfigError>(r.plan.layout.zero_stage == 1,
                        "{}: every rank serves the parameters whose states it has, which is ZeRO stage 1, and the stage "
                        "is {}: write deepspeed.zero_optimization.stage = 1",
                        staleness.place, r.plan.layout.zero_stage);
-  refuse(r.plan.layout.local_steps.has_value(), "training.diloco");
-  refuse(r.plan.layout.data_ranks() < r.plan.layout.ranks, "ranks that share matrices, layers or sequences");
-  refuse(r.plan.layout.replicas > 1, "replicas");
-  refuse(r.plan.layout.expert_ranks > 1, "ranks that hold different experts");
-  refuse(r.plan.loss_scale.has_value(), "fp16, whose scale goes down when a step is skipped");
-  refuse(r.plan.on_nonfinite == OnNonfinite::skip, "training.on_nonfinite = \"skip\"");
-  refuse(r.plan.spiky_loss_factor > 0, "training.spiky_loss_factor");
-  refuse(r.plan.layout.sharding.offload_optimizer.tier.pool != Pool::device, "offload_optimizer");
-  refuse(r.plan.layout.sharding.wire_dtype != r.plan.layout.sharding.gradient_dtype, "communication_data_type");
-  refuse(r.plan.layout.fp8.scaling != Fp8Scaling::none, "fp8, whose scales all ranks agree on in every step");
-  refuse(r.plan.log_straggler, "training.log_straggler");
-  refuse(r.plan.layout.sharding.offload_optimizer.delay_after.has_value(), "training.delayed_update");
-  refuse(std::holds_alternative<LambOptions>(r.plan.layout.sharding.optimizer.method) ||
-             std::holds_alternative<MuonOptions>(r.plan.layout.sharding.optimizer.method),
-         "Lamb or Muon, for whose updates ranks talk to each other");
+  const auto refused =
+      first_refused(r.plan, {{Trait::makes_local_steps, "training.diloco"},
+                             {Trait::splits_model, "ranks that share matrices, layers or sequences"},
+                             {Trait::replicates, "replicas"},
+                             {Trait::splits_experts, "ranks that hold different experts"},
+                             {Trait::scales_loss, "fp16, whose scale goes down when a step is skipped"},
+                             {Trait::skips_nonfinite, "training.on_nonfinite = \"skip\""},
+                             {Trait::repeats_spikes, "training.spiky_loss_factor"},
+                             {Trait::offloads_states, "offload_optimizer"},
+                             {Trait::narrow_wire, "communication_data_type"},
+                             {Trait::fp8, "fp8, whose scales all ranks agree on in every step"},
+                             {Trait::compares_times, "training.log_straggler"},
+                             {Trait::delays_updates, "training.delayed_update"},
+                             {Trait::talks_to_ranks, "Lamb or Muon, for whose updates ranks talk to each other"}});
+  if (refused)
+    fail<ConfigError>("{}: asynchronous data parallelism and {} cannot be combined: leave one of them out",
+                      staleness.place, refused->what);
   r.plan.layout.staleness = r.note("async_data_parallel.staleness", staleness);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "nought/config/resolve_steps.h"
+#include "nought/config/run_traits.h"
 
 namespace nought {
 
@@ -28,6 +29,7 @@ double share_that_moves(Resolver& r) {
   return ratio.given ? r.note("ratio", ratio) : ratio.value;
 }
 
+/// Keeps the optimizer's states in memory of the host, which makes the update there.
 void offload_from_gpu(Resolver& r, const Candidate<std::string>& device) {
   const std::string path = "zero_optimization.offload_optimizer.";
   r.plan.resolved.push_back({"offload_optimizer", "cpu", device.reason});
@@ -67,10 +69,6 @@ void offload_to_files(Resolver& r) {
 }
 
 }  // namespace
-
-/// States in memory of the host, which makes the update there.
-/// Sums of gradients lie beside the optimizer's states where that costs no bits and the user keeps nothing in memory.
-/// What nothing that is known at the end of the backward pass alone can change may be updated before.
 
 Candidate<std::string> offload_device(const Resolver& r, const std::string& path, const Auto<std::string>& setting,
                                       std::initializer_list<OlderName> older) {
@@ -159,6 +157,7 @@ void resolve_delayed_update(Resolver& r) {
   r.plan.layout.sharding.offload_optimizer.delay_after = r.note("delayed_update_warmup_steps", warmup);
 }
 
+/// Sums of gradients lie beside the optimizer's states where that costs no bits and the user keeps nothing in memory.
 void resolve_gradient_tier(Resolver& r) {
   OffloadOptions& options = r.plan.layout.sharding.offload_optimizer;
   const Auto<std::string>& key = r.config.training.offload_gradients;
@@ -176,8 +175,7 @@ void resolve_gradient_tier(Resolver& r) {
   require<ConfigError>(tier.value != "file" || why_not.empty(), "{} = \"file\": {}", tier.place, why_not);
   r.plan.layout.gradients_stay = tier.value == "device";
   if (options.tier.pool != Pool::file) return;
-  const ParameterOffload& parameters = r.plan.layout.sharding.offload_param;
-  const bool all = parameters.tier.pool == Pool::file && parameters.in_memory == 0;
+  const bool all = has(r.plan, Trait::files_alone);
   options.gradients_in_file = tier.value == "file" || (tier.value == "auto" && all && why_not.empty());
   const std::string why = tier.given && tier.value != "auto" ? tier.reason
                           : !why_not.empty()                 ? why_not
@@ -186,22 +184,20 @@ void resolve_gradient_tier(Resolver& r) {
   r.plan.resolved.push_back({"offload_gradients", options.gradients_in_file ? "file" : "device", why});
 }
 
+/// What nothing that is known at the end of the backward pass alone can change may be updated before.
 void resolve_early_update(Resolver& r) {
   OffloadOptions& options = r.plan.layout.sharding.offload_optimizer;
-  const char* const awaited = options.delay_after            ? "updates run overlapped with the next step instead"
-                              : r.plan.gradient_clipping > 0 ? "clipping needs the norm of all gradients first"
-                              : r.plan.loss_scale            ? "a loss scale needs all gradients first"
-                              : r.plan.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"
-                              : r.plan.on_nonfinite == OnNonfinite::skip
-                                  ? "on_nonfinite = \"skip\" needs all gradients first"
-                              : r.plan.layout.sharding.offload_param.tier.pool == Pool::file &&
-                                      r.plan.layout.sharding.offload_param.in_memory == 0
-                                  ? "parameters that are in files are brought and written between two passes"
-                                  : nullptr;
-  options.early = awaited == nullptr;
+  const auto awaited = first_refused(
+      r.plan, {{Trait::delays_updates, "updates run overlapped with the next step instead"},
+               {Trait::clips_gradients, "clipping needs the norm of all gradients first"},
+               {Trait::scales_loss, "a loss scale needs all gradients first"},
+               {Trait::repeats_spikes, "a spiky step is computed again before its update"},
+               {Trait::skips_nonfinite, "on_nonfinite = \"skip\" needs all gradients first"},
+               {Trait::files_alone, "parameters that are in files are brought and written between two passes"}});
+  options.early = !awaited;
   if (options.tier.pool != Pool::file && !(r.plan.layout.on_gpu() && options.tier.pool == Pool::host)) return;
   r.plan.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
-                             options.early ? "nothing global stands before an update" : awaited});
+                             std::string(awaited ? awaited->what : "nothing global stands before an update")});
 }
 
 }  // namespace nought

@@ -42,10 +42,17 @@ CompressedPhase phase_of(const Method& method, int64_t update) {
   return CompressedPhase::plain;
 }
 
-bool compresses(const Method& method) {
-  return std::holds_alternative<OneBitAdamOptions>(method) || std::holds_alternative<OneBitLambOptions>(method) ||
-         std::holds_alternative<ZeroOneAdamOptions>(method);
+int64_t first_compressed(const Method& method) {
+  if (const auto* adam = std::get_if<OneBitAdamOptions>(&method)) return adam->freeze_step + 1;
+  if (const auto* lamb = std::get_if<OneBitLambOptions>(&method)) return lamb->freeze_step + 1;
+  const auto* zero_one = std::get_if<ZeroOneAdamOptions>(&method);
+  require(zero_one != nullptr, "this optimizer sends all gradients in every update");
+  const int64_t every_one =
+      zero_one->var_update_scaler + zero_one->var_update_scaler % 2;  // at first, and then every other
+  return std::min(zero_one->var_freeze_step, every_one) + 1;
 }
+
+bool updates_locally(const Method& method) { return std::holds_alternative<ZeroOneAdamOptions>(method); }
 
 MomentRule moment_rule(const Method& method) {
   return std::visit(

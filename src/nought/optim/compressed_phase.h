@@ -18,8 +18,10 @@ enum class CompressedPhase : uint8_t {
 
 /// The phase of the update-th update, from 1 on. plain for methods that do not compress.
 CompressedPhase phase_of(const Method& method, int64_t update);
-/// True for methods that have other phases than plain.
-bool compresses(const Method& method);
+/// The first update that is not plain, of a method that compresses; Error for others.
+int64_t first_compressed(const Method& method);
+/// True if ranks update for themselves in some phase: their weights differ until they synchronize.
+bool updates_locally(const Method& method);
 /// The decay of the first moment of such a method, and what is added to the root of the second; Error for others.
 struct MomentRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;

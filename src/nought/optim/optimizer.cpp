@@ -221,6 +221,18 @@ bool is_hidden_matrix(const Parameter& parameter) {
 
 }  // namespace
 
+UpdateExchange exchange_of(const Method& method) {
+  return std::visit(
+      []<class M>(const M&) {
+        if constexpr (requires { M::kExchange; }) {
+          return M::kExchange;
+        } else {
+          return UpdateExchange::nothing;
+        }
+      },
+      method);
+}
+
 ParameterRule rule_for(const OptimizerOptions& options, const Parameter& parameter) {
   require(parameter.trainable, "parameter {} is not trained: no optimizer updates it", parameter.name);
   const bool decays = options.decay_all || parameter.decay;

@@ -40,6 +40,14 @@ constexpr bool is_square(StateKind kind) {
   return kind == StateKind::exp_avg_sq || kind == StateKind::sum || kind == StateKind::exp_avg_sq_fresh;
 }
 
+/// What the ranks that share out a parameter say to each other for one update, beyond the sum of its gradients. A
+/// method that says something has a constant kExchange.
+enum class UpdateExchange : uint8_t {
+  nothing,     // each element is updated by itself
+  directions,  // norms or matrices of whole parameters decide about a direction, which is formed first
+  one_bit      // what they would sum, in one bit (optim/compressed_phase.h)
+};
+
 /// Adam (arXiv 1412.6980) and AdamW (arXiv 1711.05101), as torch.optim computes them.
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -84,6 +92,7 @@ struct LionOptions {
 
 /// Lamb (arXiv 1904.00962), as DeepSpeed's FusedLamb computes it.
 struct LambOptions {
+  static constexpr UpdateExchange kExchange = UpdateExchange::directions;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double min_coeff = 0.01, max_coeff = 10;
   bool bias_correction = true;
@@ -96,6 +105,7 @@ struct LambOptions {
 /// Muon (https://kellerjordan.github.io/posts/muon): momentum orthogonalised by Newton-Schulz iterations, for the
 /// matrices of the blocks; AdamW for all other parameters.
 struct MuonOptions {
+  static constexpr UpdateExchange kExchange = UpdateExchange::directions;
   double momentum = 0.95;
   bool nesterov = true;
   int iterations = 5;
@@ -113,6 +123,7 @@ struct MuonOptions {
 /// 1-bit Adam (arXiv 2102.02888), as DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates, with
 /// decoupled decay; then the second moments stay, and ranks send their momenta in one bit (zero/compressed_update).
 struct OneBitAdamOptions {
+  static constexpr UpdateExchange kExchange = UpdateExchange::one_bit;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   int64_t freeze_step = 100000;
 
@@ -125,6 +136,7 @@ struct OneBitAdamOptions {
 /// updates by itself, and they synchronize every so often, which doubles every local_step_scaler updates up to
 /// local_step_clipper.
 struct ZeroOneAdamOptions {
+  static constexpr UpdateExchange kExchange = UpdateExchange::one_bit;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   int64_t var_freeze_step = 100000, var_update_scaler = 16;
   int64_t local_step_scaler = 32678, local_step_clipper = 16;
@@ -136,6 +148,7 @@ struct ZeroOneAdamOptions {
 /// 1-bit Lamb (arXiv 2104.06069), as DeepSpeed's OneBitLamb: Lamb for freeze_step updates; then as 1-bit Adam, with
 /// trust ratios that are estimated.
 struct OneBitLambOptions {
+  static constexpr UpdateExchange kExchange = UpdateExchange::one_bit;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double min_coeff = 0.01, max_coeff = 10;
   int64_t freeze_step = 100000;
@@ -162,11 +175,13 @@ struct CustomOptions {
 using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, RmsPropOptions, LionOptions, LambOptions,
                             MuonOptions, OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions, CustomOptions>;
 
-/// True for methods that give a direction first, which norms or matrices of whole parameters decide about; the others
-/// update each element by itself.
-inline bool gives_direction(const Method& method) {
-  return std::holds_alternative<LambOptions>(method) || std::holds_alternative<MuonOptions>(method);
-}
+UpdateExchange exchange_of(const Method& method);
+/// Whether a direction is formed first.
+inline bool gives_direction(const Method& method) { return exchange_of(method) == UpdateExchange::directions; }
+/// Whether ranks send in one bit what others would sum.
+inline bool compresses(const Method& method) { return exchange_of(method) == UpdateExchange::one_bit; }
+/// Whether an update takes all ranks, at the same time: nobody makes it overlapped with other work.
+inline bool talks_to_ranks(const Method& method) { return exchange_of(method) != UpdateExchange::nothing; }
 
 /// What parameters whose name contains a match of the pattern (ECMAScript) do differently. The first match counts.
 struct ParameterGroup {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nought/comm/communicator.h"
-#include "nought/optim/compressed_phase.h"
+#include "nought/optim/options.h"
 #include "nought/zero/state_tiles.h"
 
 namespace nought {
@@ -35,8 +35,8 @@ struct SegmentStates {
   }
   /// Whether ranks talk to each other for an update of it: then the rank's own thread makes it, at once.
   bool talks_to_ranks() const {
-    return is_directed() ||
-           std::any_of(rules.begin(), rules.end(), [](const ParameterRule& rule) { return compresses(rule.method); });
+    return std::any_of(rules.begin(), rules.end(),
+                       [](const ParameterRule& rule) { return nought::talks_to_ranks(rule.method); });
   }
   /// Whether the parameters are not what is updated.
   bool keeps_masters() const {
