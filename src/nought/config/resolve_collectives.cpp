@@ -17,7 +17,6 @@ std::string variable(const char* name) {
 }  // namespace
 
 /// The variables are DeepSpeed's and torch's. A key of RUN.json has precedence.
-
 void resolve_collectives(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   auto timeout = r.training("ddp_timeout", t.ddp_timeout);

@@ -19,7 +19,8 @@ void resolve_tiles(Resolver& r) {
   r.plan.layout.recompute.mlp_tiles = r.note("tiled_mlp", tiles);
 }
 
-/// Where the inputs of blocks are kept.
+/// Where the inputs of blocks are kept. DeepSpeed's cpu_checkpointing says the host; files take the folder that other
+/// offloading has.
 void resolve_input_tier(Resolver& r) {
   const Setting<bool>& on_host = r.ds.activation_checkpointing.cpu_checkpointing;
   auto tier = r.training("offload_inputs", r.config.training.offload_inputs);
@@ -96,8 +97,6 @@ void resolve_checkpoints(Resolver& r) {
 }  // namespace
 
 /// DeepSpeed's section says how to checkpoint, not whether: a model's code, or the Trainer's argument, says that.
-/// DeepSpeed's cpu_checkpointing says the host; files take the folder that other offloading has.
-
 void resolve_recompute(Resolver& r) {
   auto mode = r.training("recompute", r.config.training.recompute);
   const auto whole = r.training("gradient_checkpointing", r.config.training.gradient_checkpointing);

@@ -70,8 +70,6 @@ void resolve_sample(Resolver& r) {
 
 }  // namespace
 
-/// transformers' report_to: of the programs that it names, TensorBoard is written for.
-
 void resolve_saving(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   auto save = r.training("save_steps", t.save_steps);
@@ -96,6 +94,7 @@ void resolve_saving(Resolver& r) {
   resolve_sample(r);
 }
 
+/// transformers' report_to: of the programs that it names, TensorBoard is written for.
 void resolve_reports(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   const std::string place = r.origins.place("training.report_to");
