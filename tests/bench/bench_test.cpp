@@ -76,7 +76,7 @@ TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
   EXPECT_EQ(bench.layout.accumulation, 2);
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const Figure figure = bench_step(ranks, context, fixed_limits(), bench, 1).step;
-    EXPECT_EQ(figure.work, 2 * 2 * plan.layout.micro_batch * plan.data.seq_length);
+    EXPECT_EQ(figure.work, 2 * 2 * plan.layout.micro_batch * plan.layout.seq_length);
   });
 }
 

@@ -35,8 +35,8 @@ TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
     const RunConfig config = make_run_config(json, "run.json");
     const RunPlan plan = resolve(config, 2);
     EXPECT_THAT(plan.warnings, IsEmpty());
-    EXPECT_EQ(plan.train_batch, 16);
-    EXPECT_EQ(plan.data.seq_length, 128);
+    EXPECT_EQ(plan.layout.train_batch(), 16);
+    EXPECT_EQ(plan.layout.seq_length, 128);
     EXPECT_EQ(plan.adapts(), kind == RunKind::lora);
     EXPECT_EQ(plan.layout.zero_stage, 2);
     EXPECT_EQ(config.model.is_object(), kind == RunKind::pretrain);
@@ -57,10 +57,11 @@ TEST(Init, passes_over_little_data_have_updates_enough_on_every_number_of_ranks)
       const RunPlan plan =
           resolve(make_run_config(parse_json(run_file_text(answers), "run.json"), "run.json"), static_cast<int>(ranks));
       const int64_t trained = samples - (samples > ranks ? 1 : 0);
-      EXPECT_LE(plan.train_batch, std::max(ranks, std::min<int64_t>(16, trained / 8)));
-      EXPECT_EQ(plan.eval_strategy == EvalStrategy::epoch, samples > ranks && trained / plan.train_batch < 100);
-      if (trained >= plan.train_batch) {
-        EXPECT_GE(3 * trained / plan.train_batch / plan.logging_steps, 1);
+      EXPECT_LE(plan.layout.train_batch(), std::max(ranks, std::min<int64_t>(16, trained / 8)));
+      EXPECT_EQ(plan.eval_strategy == EvalStrategy::epoch,
+                samples > ranks && trained / plan.layout.train_batch() < 100);
+      if (trained >= plan.layout.train_batch()) {
+        EXPECT_GE(3 * trained / plan.layout.train_batch() / plan.logging_steps, 1);
       }
     }
 }

@@ -26,7 +26,7 @@ TEST(ResolveContext, ranks_that_share_sequences_see_the_same_samples) {
   EXPECT_EQ(plan.layout.tensor_ranks, 2);
   EXPECT_EQ(plan.layout.shard_ranks(), 2);
   EXPECT_EQ(plan.layout.data_ranks(), 2);
-  EXPECT_EQ(plan.train_batch, 2 * plan.layout.micro_batch);
+  EXPECT_EQ(plan.layout.train_batch(), 2 * plan.layout.micro_batch);
   EXPECT_FALSE(plan.layout.context_method) << "the model chooses";
   EXPECT_EQ(value_of(plan, "parallelism_config.cp_size"), "2");
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / cp_size");
@@ -75,7 +75,7 @@ TEST(ResolveContext, sizes_that_cannot_be_are_refused_with_the_nearest_that_can)
   EXPECT_THAT(error_of(with(R"("cp_size": 4)", R"(, "data": {"seq_length": 7})"), 4),
               HasSubstr("data.seq_length = 7: each of the 4 ranks of cp_size needs 2 tokens of a sequence: write 8 or "
                         "more, or cp_size 2"));
-  EXPECT_EQ(plan_of(with(R"("cp_size": 4)", R"(, "data": {"seq_length": 8})"), 4).data.seq_length, 8);
+  EXPECT_EQ(plan_of(with(R"("cp_size": 4)", R"(, "data": {"seq_length": 8})"), 4).layout.seq_length, 8);
   EXPECT_THAT(error_of(with(R"("cp_size": 2, "dp_shard_size": 4)"), 4),
               HasSubstr("with tp_size 1 and cp_size 2 write 2, or leave it out"));
 }

@@ -36,7 +36,7 @@ TEST(ResolveMesh, ranks_that_share_matrices_see_the_same_samples) {
     EXPECT_EQ(plan.layout.tensor_ranks, 2);
     EXPECT_EQ(plan.layout.shard_ranks(), 4);
     EXPECT_EQ(plan.layout.data_ranks(), 4);
-    EXPECT_EQ(plan.train_batch, 60);
+    EXPECT_EQ(plan.layout.train_batch(), 60);
     EXPECT_EQ(plan.layout.accumulation, 5);
   }
   const auto with = [](const std::string& args, const std::string& more = "") {

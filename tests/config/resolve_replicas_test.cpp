@@ -33,7 +33,7 @@ TEST(ResolveReplicas, replicas_and_shards_are_the_ranks_that_read_different_samp
   EXPECT_EQ(plan.layout.replicas, 2);
   EXPECT_EQ(plan.layout.shard_ranks(), 2);
   EXPECT_EQ(plan.layout.expert_ranks, 2);
-  EXPECT_EQ(plan.train_batch, plan.layout.micro_batch * plan.layout.accumulation * 4);
+  EXPECT_EQ(plan.layout.train_batch(), plan.layout.micro_batch * plan.layout.accumulation * 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / pp_size / dp_replicate_size");
 }
 

@@ -23,10 +23,10 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   EXPECT_EQ(plan.model_dir, "");
   ASSERT_EQ(plan.data.sources.size(), 1u);
   EXPECT_THAT(plan.data.sources[0].files, ElementsAre("/usr/include/c++/**"));
-  EXPECT_EQ(plan.data.seq_length, 256);
+  EXPECT_EQ(plan.layout.seq_length, 256);
   EXPECT_EQ(plan.layout.micro_batch, 4);
   EXPECT_EQ(plan.layout.accumulation, 2);
-  EXPECT_EQ(plan.train_batch, 16);
+  EXPECT_EQ(plan.layout.train_batch(), 16);
   EXPECT_EQ(plan.layout.sharding.dtype, DType::bf16);
   EXPECT_EQ(plan.layout.zero_stage, 2);
   EXPECT_TRUE(plan.layout.sharding.overlap);  // the default at every stage
@@ -83,7 +83,7 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
     0.25, "max_grad_norm": 0.5, "bf16": true, "logging_steps": 5})",
                                         kZero2),
                                8);
-  EXPECT_EQ(plan.train_batch, 64);
+  EXPECT_EQ(plan.layout.train_batch(), 64);
   EXPECT_EQ(plan.layout.zero_stage, 2);
   EXPECT_TRUE(plan.layout.sharding.overlap);
   EXPECT_EQ(plan.layout.sharding.dtype, DType::bf16);
@@ -108,7 +108,7 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
 TEST(Resolve, a_typical_zero3_file_with_auto_everywhere_is_filled_from_the_training_arguments) {
   const RunPlan plan = plan_of(run_with(R"({"max_steps": 100, "warmup_steps": 10})", kZero3), 2);
   EXPECT_EQ(plan.layout.zero_stage, 3);
-  EXPECT_EQ(plan.train_batch, 16);
+  EXPECT_EQ(plan.layout.train_batch(), 16);
   EXPECT_EQ(plan.layout.sharding.dtype, DType::f32);
   EXPECT_EQ(plan.schedule.type, ScheduleType::warmup_decay_lr);
   EXPECT_EQ(plan.schedule.total_steps, 100);
@@ -175,7 +175,7 @@ TEST(Resolve, an_override_is_named_as_the_reason) {
 TEST(Resolve, any_two_of_the_batch_sizes_give_the_third) {
   const auto batch = [](const char* deepspeed, int world) {
     const RunPlan plan = plan_of(fmt::format(R"({{"deepspeed": {}}})", deepspeed), world);
-    return std::vector<int64_t>{plan.train_batch, plan.layout.micro_batch, plan.layout.accumulation};
+    return std::vector<int64_t>{plan.layout.train_batch(), plan.layout.micro_batch, plan.layout.accumulation};
   };
   EXPECT_THAT(batch(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})", 4), ElementsAre(32, 4, 2));
   EXPECT_THAT(batch(R"({"train_batch_size": 32, "gradient_accumulation_steps": 4})", 4), ElementsAre(32, 2, 4));

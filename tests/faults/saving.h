@@ -36,8 +36,8 @@ inline void train_on(const std::filesystem::path& folder, const std::filesystem:
   RunPlan plan;
   plan.model_config = tiny_llama_json(1);
   plan.data.sources = {{{text.string()}}};
-  plan.data.seq_length = 16;
-  plan.layout.ranks = ranks, plan.train_batch = ranks, plan.max_steps = steps;
+  plan.layout.seq_length = 16;
+  plan.layout.ranks = ranks, plan.max_steps = steps;
   plan.save_steps = 1, plan.save_total_limit = 1;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = steps};
   plan.output_dir = folder.string();

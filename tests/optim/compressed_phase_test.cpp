@@ -30,8 +30,7 @@ TEST(UpdateExchange, methods_say_whether_ranks_talk_to_each_other_for_an_update)
     EXPECT_FALSE(talks_to_ranks(method));
   for (const Method& method : {Method{LambOptions{}}, Method{MuonOptions{}}})
     EXPECT_TRUE(talks_to_ranks(method) && gives_direction(method) && !compresses(method));
-  for (const Method& method :
-       {Method{OneBitAdamOptions{}}, Method{OneBitLambOptions{}}, Method{ZeroOneAdamOptions{}}})
+  for (const Method& method : {Method{OneBitAdamOptions{}}, Method{OneBitLambOptions{}}, Method{ZeroOneAdamOptions{}}})
     EXPECT_TRUE(talks_to_ranks(method) && compresses(method) && !gives_direction(method));
 }
 

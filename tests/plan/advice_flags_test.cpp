@@ -92,7 +92,7 @@ TEST(AdviceFlags, one_paste_leads_from_what_does_not_fit_to_what_does) {
       if (message.find("'deepspeed") != std::string::npos) continue;  // quoted for the folder's blank
       ++tried;
       const RunPlan fits = within(settings);
-      EXPECT_EQ(fits.train_batch, whole.train_batch) << message;
+      EXPECT_EQ(fits.layout.train_batch(), whole.layout.train_batch()) << message;
       EXPECT_NO_THROW(require_memory(fits, config, {})) << message;
     }
   EXPECT_GE(tried, 12);

@@ -10,11 +10,9 @@ namespace {
 
 TEST(Layout, of_a_plan_has_what_the_plan_says_elsewhere_of_validations_and_samples) {
   RunPlan plan;
-  plan.layout = {.ranks = 4, .micro_batch = 5, .accumulation = 7};
-  plan.data.seq_length = 6;
-  plan.eval_micro_batch = 9;
+  plan.layout = {.ranks = 4, .micro_batch = 5, .seq_length = 6, .accumulation = 7};
+  plan.layout.evaluation_rows = 9;
   const Layout layout = layout_of(plan);
-  EXPECT_EQ(layout.seq_length, 6);
   EXPECT_EQ(layout.evaluation_rows, 0) << "nothing is validated";
   EXPECT_EQ(layout.tokens_per_step(), 4 * 5 * 6 * 7);
   plan.data.validation_fraction = 0.1;

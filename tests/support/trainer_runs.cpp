@@ -15,8 +15,9 @@ RunPlan plan_on_lines(const TempFolder& folder, int64_t steps, double peak_lr) {
   RunPlan plan;
   plan.model_config = tiny_llama_json();
   plan.data.sources = {{{folder.write("text.txt", text).string()}}};
-  plan.data.seq_length = 16;
+  plan.layout.seq_length = 16;
   plan.layout.micro_batch = 2;
+  plan.layout.evaluation_rows = 1;
   plan.output_dir = (folder / "out").string();
   plan.max_steps = steps, plan.save_steps = 0;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = peak_lr, .warmup_steps = 0, .total_steps = steps};
@@ -64,7 +65,6 @@ std::vector<double> ToldRun::losses_after(int64_t count) const {
 
 ToldRun run_plan(RunPlan plan, const RunStart& start) {
   plan.layout.ranks = start.ranks;
-  plan.train_batch = plan.layout.micro_batch * plan.layout.accumulation * plan.layout.data_ranks();
   std::vector<Context> contexts = start.contexts;
   while (static_cast<int>(contexts.size()) < start.ranks) contexts.push_back(Context::cpu());
   ToldRun told;

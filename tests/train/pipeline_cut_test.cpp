@@ -46,7 +46,7 @@ TEST(PipelineCut, follows_the_plan) {
   RunPlan plan;
   plan.layout.pipeline = {
       .schedule = PipelineSchedule::zbv, .ranks = 2, .chunks = 2, .partition = {.method = "profile"}};
-  plan.data.seq_length = 16;
+  plan.layout.seq_length = 16;
   const PipelineCut cut = pipeline_cut_of(plan, tiny_llama());
   EXPECT_EQ(cut.chunks, 2);
   EXPECT_TRUE(cut.v_shaped);

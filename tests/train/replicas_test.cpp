@@ -175,7 +175,7 @@ TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs)
   const test::TempFolder folder;
   RunPlan plan = test::plan_on_lines(folder, 8, 1e-3);
   plan.layout.micro_batch = 1;
-  plan.train_batch = 3, plan.save_steps = 1;
+  plan.layout.ranks = 3, plan.save_steps = 1;
   test::ToldRun off;
   EXPECT_EQ(run_with_a_flip(plan, off), "");
   EXPECT_THAT(off.events, testing::Contains("saved checkpoint-8")) << "nobody has noticed";

@@ -66,7 +66,7 @@ TEST_F(DataOfRuns, a_mixture_takes_its_weights_from_the_run) {
   const std::string a = folder.write("a.txt", some_text(3)), b = write_tokens(folder, "b.tokens", some_text(5));
   const RunPlan plan =
       plan_of(run_of(folder, {{"sources", {{{"files", {a}}, {"weight", 3}}, {{"files", {b}}, {"weight", 1}}}}}));
-  const RunData data = open_data(plan.data, *tokenizer);
+  const RunData data = open_data(plan, *tokenizer);
   ASSERT_EQ(data.training.shares().size(), 2u);
   EXPECT_EQ(data.training.shares()[0].weight, 0.75);
   EXPECT_EQ(data.training.shares()[1].weight, 0.25);
@@ -75,9 +75,7 @@ TEST_F(DataOfRuns, a_mixture_takes_its_weights_from_the_run) {
 
 TEST_F(DataOfRuns, validation_is_a_split_or_files_of_its_own) {
   const std::string a = folder.write("a.txt", some_text(3)), b = folder.write("b.txt", some_text(5));
-  const auto open = [&](const nlohmann::json& data) {
-    return open_data(plan_of(run_of(folder, data)).data, *tokenizer);
-  };
+  const auto open = [&](const nlohmann::json& data) { return open_data(plan_of(run_of(folder, data)), *tokenizer); };
   const RunData whole = open({{"files", {a}}}), own = open({{"files", {a}}, {"validation_files", {b}}});
   EXPECT_EQ(own.training.fingerprint(), whole.training.fingerprint());
   EXPECT_EQ(own.validation->fingerprint(), open({{"files", {b}}}).training.fingerprint());
@@ -99,7 +97,7 @@ TEST_F(DataOfRuns, of_more_text_than_is_to_be_read_the_beginnings_are) {
   std::string lines;
   for (int i = 0; i < 4000; ++i) lines += fmt::format("{{\"text\": \"{:>100}\"}}\n", i);
   const std::string a = folder.write("a.txt", std::string(400'000, 'x')), b = folder.write("b.jsonl", lines + "[]\n");
-  const DataPlan plan = plan_of(run_of(folder, {{"files", {a, b}}})).data;
+  const RunPlan plan = plan_of(run_of(folder, {{"files", {a, b}}}));
   const DataLook look = look_at_data(plan, *tokenizer, 200'000);
   EXPECT_FALSE(look.whole);
   EXPECT_EQ(look.files, 2);
@@ -122,13 +120,12 @@ std::string chats(int count, int size, const char* role = "assistant") {
 }
 
 TEST_F(DataOfRuns, data_without_a_trained_token_is_refused_and_the_share_of_others_is_told) {
-  DataPlan plan = plan_of(run_of(folder, {{"files", {folder.write("u.jsonl", chats(9, 20, "user")).string()}},
-                                          {"chat_template", "zephyr"}}))
-                      .data;
+  RunPlan plan = plan_of(run_of(
+      folder, {{"files", {folder.write("u.jsonl", chats(9, 20, "user")).string()}}, {"chat_template", "zephyr"}}));
   EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *tokenizer); }),
               HasSubstr("no token of the data would be"));
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 10); }), HasSubstr("no token of the data"));
-  plan.sources = {{{folder.write("a.jsonl", chats(9, 20)).string()}}};
+  plan.data.sources = {{{folder.write("a.jsonl", chats(9, 20)).string()}}};
   const RunData data = open_data(plan, *tokenizer);
   int64_t targets = 0;
   for (int64_t i = 0; i < data.training.num_samples(); ++i) targets += data.training.num_targets(i);
@@ -139,8 +136,8 @@ TEST_F(DataOfRuns, data_without_a_trained_token_is_refused_and_the_share_of_othe
 }
 
 TEST_F(DataOfRuns, nothing_is_said_of_the_share_that_is_trained_where_all_text_is) {
-  const DataPlan plan =
-      plan_of(run_of(folder, {{"files", {folder.write("a.txt", std::string(100'000, 'x')).string()}}})).data;
+  const RunPlan plan =
+      plan_of(run_of(folder, {{"files", {folder.write("a.txt", std::string(100'000, 'x')).string()}}}));
   for (const int64_t text_bytes : {1 << 20, 1 << 10})
     EXPECT_THAT(look_at_data(plan, *tokenizer, text_bytes).describe("bytes"), Not(HasSubstr("trained")));
   const RunData data = open_data(plan, *tokenizer);
@@ -149,12 +146,12 @@ TEST_F(DataOfRuns, nothing_is_said_of_the_share_that_is_trained_where_all_text_i
 
 TEST_F(DataOfRuns, conversations_longer_than_a_sample_are_counted_with_the_length_that_has_room) {
   const std::string file = folder.write("a.jsonl", chats(1, 900) + chats(198, 20) + chats(1, 300)).string();
-  DataPlan plan = plan_of(run_of(folder, {{"files", {file}}, {"chat_template", "zephyr"}})).data;
+  RunPlan plan = plan_of(run_of(folder, {{"files", {file}}, {"chat_template", "zephyr"}}));
   const auto notes = [&](int64_t length) {
-    plan.seq_length = length;
+    plan.layout.seq_length = length;
     return fmt::format("{}", fmt::join(open_data(plan, *tokenizer).notes, "\n"));
   };
-  plan.seq_length = 16;
+  plan.layout.seq_length = 16;
   const ConversationLengths lengths = open_data(plan, *tokenizer).training.conversation_lengths();
   EXPECT_EQ(lengths.count, 200);
   EXPECT_EQ(lengths.longest - lengths.most_of_99, 880) << "200 x 99% are the short ones";
@@ -169,7 +166,7 @@ TEST_F(DataOfRuns, conversations_longer_than_a_sample_are_counted_with_the_lengt
 
 TEST_F(DataOfRuns, validation_without_a_target_is_refused_when_the_data_is_opened) {
   const std::string a = folder.write("a.txt", some_text(3)), none = folder.write("none.txt", "");
-  const DataPlan plan = plan_of(run_of(folder, {{"files", {a}}, {"validation_files", {none}}})).data;
+  const RunPlan plan = plan_of(run_of(folder, {{"files", {a}}, {"validation_files", {none}}}));
   EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *make_tokenizer("bytes")); }),
               HasSubstr("the data to validate with has no target"));
 }
@@ -199,29 +196,29 @@ TEST_F(DataOfRuns, masked_targets_count_once_in_every_layout_and_a_resume_goes_o
   EXPECT_EQ(rest, std::vector<double>(two.begin() + 3, two.end()));
 }
 
-DataPlan plan_for(const std::string& file) {
-  DataPlan plan;
-  plan.sources = {{{file}}};
-  plan.seq_length = 8;
+RunPlan plan_for(const std::string& file) {
+  RunPlan plan;
+  plan.data.sources = {{{file}}};
+  plan.layout.seq_length = 8;
   return plan;
 }
 
 /// The plan of a run on a file of one conversation.
-DataPlan talk_plan(const TempFolder& folder) {
+RunPlan talk_plan(const TempFolder& folder) {
   const std::string file =
       folder.write("talk.jsonl", "{\"prompt\": \"Who?\", \"completion\": \"Me <|endoftext|>.\"}\n").string();
-  DataPlan plan = plan_for(file);
-  plan.add_special_tokens = {"<|im_start|>", "<|im_end|>"};
+  RunPlan plan = plan_for(file);
+  plan.data.add_special_tokens = {"<|im_start|>", "<|im_end|>"};
   return plan;
 }
 
 TEST_F(DataOfRuns, conversations_bring_their_template_and_the_tokens_that_end_an_answer) {
-  DataPlan plan = talk_plan(folder);
-  const auto tokenizer = tokenizer_of(plan);
+  RunPlan plan = talk_plan(folder);
+  const auto tokenizer = tokenizer_of(plan.data);
   const RunData data = open_data(plan, *tokenizer);
   EXPECT_EQ(data.stop_ids, (std::vector<int32_t>{257, 0}));
   EXPECT_EQ(data.chat_template, chat_source(ChatFormat::chatml, *tokenizer).jinja) << "told by the markers";
-  plan.chat_template = "zephyr";
+  plan.data.chat_template = "zephyr";
   EXPECT_EQ(open_data(plan, *tokenizer).chat_template, chat_source(ChatFormat::zephyr, *tokenizer).jinja);
   EXPECT_EQ(open_data(plan, *tokenizer).stop_ids, std::vector<int32_t>{0});
   plan = plan_for(folder.write("text.txt", "just text, and enough of it").string());
@@ -230,11 +227,11 @@ TEST_F(DataOfRuns, conversations_bring_their_template_and_the_tokens_that_end_an
 }
 
 TEST_F(DataOfRuns, an_exported_template_begins_with_the_marker_that_was_trained_if_there_is_one) {
-  DataPlan plan = talk_plan(folder);
-  plan.chat_template = "mistral";
-  const auto exported = [&] { return open_data(plan, *tokenizer_of(plan)).chat_template; };
+  RunPlan plan = talk_plan(folder);
+  plan.data.chat_template = "mistral";
+  const auto exported = [&] { return open_data(plan, *tokenizer_of(plan.data)).chat_template; };
   EXPECT_THAT(exported(), testing::Not(HasSubstr("<s>")));
-  plan.add_special_tokens = {"<s>"};
+  plan.data.add_special_tokens = {"<s>"};
   EXPECT_THAT(exported(), testing::StartsWith("{{- '<s>' }}\n"));
 }
 
@@ -245,23 +242,23 @@ TEST_F(DataOfRuns, a_template_of_the_tokenizers_folder_stays_that_of_the_folder)
                     "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + m.content + '<|im_end|>' }}{% endfor %}"
                     "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"},
                    folder / "words");
-  DataPlan plan = talk_plan(folder);
-  plan.add_special_tokens.clear();
-  plan.tokenizer = (folder / "words").string();
-  const auto tokenizer = tokenizer_of(plan);
+  RunPlan plan = talk_plan(folder);
+  plan.data.add_special_tokens.clear();
+  plan.data.tokenizer = (folder / "words").string();
+  const auto tokenizer = tokenizer_of(plan.data);
   EXPECT_EQ(open_data(plan, *tokenizer).chat_template, "");
   EXPECT_EQ(open_data(plan, *tokenizer).stop_ids, (std::vector<int32_t>{257, 0}));
-  plan.chat_template = "chatml";
+  plan.data.chat_template = "chatml";
   EXPECT_NE(open_data(plan, *tokenizer).chat_template, "") << "the named one was trained";
 }
 
 TEST_F(DataOfRuns, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_in_messages_always) {
-  DataPlan plan = talk_plan(folder);
-  plan.add_special_tokens = {"<|endoftext|>"};
-  plan.chat_template = "zephyr";
-  const auto tokenizer = tokenizer_of(plan);
+  RunPlan plan = talk_plan(folder);
+  plan.data.add_special_tokens = {"<|endoftext|>"};
+  plan.data.chat_template = "zephyr";
+  const auto tokenizer = tokenizer_of(plan.data);
   const auto marker = tokenizer->find("<|endoftext|>");
-  const auto count = [&](const DataPlan& data) {
+  const auto count = [&](const RunPlan& data) {
     const RunData opened = open_data(data, *tokenizer);
     std::vector<int32_t> inputs(8), targets(8);
     int64_t found = 0;
@@ -271,18 +268,18 @@ TEST_F(DataOfRuns, special_tokens_in_text_are_text_unless_the_run_asks_for_them_
     }
     return found;
   };
-  DataPlan text = plan;
-  text.sources = {{{folder.write("a.txt", "one<|endoftext|>two<|endoftext|>three and more text").string()}}};
+  RunPlan text = plan;
+  text.data.sources = {{{folder.write("a.txt", "one<|endoftext|>two<|endoftext|>three and more text").string()}}};
   EXPECT_EQ(count(text), 0);
-  text.parse_special_tokens = plan.parse_special_tokens = true;
+  text.data.parse_special_tokens = plan.data.parse_special_tokens = true;
   EXPECT_EQ(count(text), 2);
   EXPECT_EQ(count(plan), 0);
 }
 
 TEST_F(DataOfRuns, tokens_that_fill_no_sample_are_told_where_they_are_many) {
-  DataPlan plan = plan_for(folder.write("a.txt", std::string(99, 'a')).string());  // and the end of the document
+  RunPlan plan = plan_for(folder.write("a.txt", std::string(99, 'a')).string());  // and the end of the document
   const auto notes = [&](int64_t length) {
-    plan.seq_length = length;
+    plan.layout.seq_length = length;
     return open_data(plan, *tokenizer).notes;
   };
   EXPECT_THAT(notes(80), testing::ElementsAre("20 of 100 tokens are not trained: they are too few for one more sample "
@@ -291,29 +288,29 @@ TEST_F(DataOfRuns, tokens_that_fill_no_sample_are_told_where_they_are_many) {
 }
 
 TEST_F(DataOfRuns, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused_before_the_run) {
-  DataPlan plan = talk_plan(folder);
-  plan.chat_template = "chatml";
+  RunPlan plan = talk_plan(folder);
+  plan.data.chat_template = "chatml";
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 1 << 20); }),
               HasSubstr("has the markers <|im_start|>, <|im_end|>, which are no tokens of the tokenizer \"bytes\""));
-  plan.tokenizer = folder.path().string();
-  plan.chat_template.clear();
-  plan.add_special_tokens.clear();
+  plan.data.tokenizer = folder.path().string();
+  plan.data.chat_template.clear();
+  plan.data.add_special_tokens.clear();
   test::byte_level_tokenizer(folder, {"<|im_start|>"});
   folder.write("chat_template.jinja", chat_source(ChatFormat::chatml, *tokenizer).jinja);
-  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan.data), 1 << 20); }),
               HasSubstr("chat_template.jinja has the markers <|im_end|>, which are no tokens"))
       << "the folder's own template";
-  plan.add_special_tokens = {"<|im_end|>"};
-  EXPECT_EQ(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }), "");
+  plan.data.add_special_tokens = {"<|im_end|>"};
+  EXPECT_EQ(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan.data), 1 << 20); }), "");
   folder.write("chat_template.jinja",
                "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{{ '<|call|>' if m.tool_calls }}"
                "{% endfor %}{# <|user|> #}");
   EXPECT_THAT(
-      look_at_data(plan, *tokenizer_of(plan), 1 << 20).notes,
+      look_at_data(plan, *tokenizer_of(plan.data), 1 << 20).notes,
       testing::Contains(HasSubstr("written as text, for want of a token: <|user|>; a conversation that needs one "
                                   "of <|call|> is refused")));
-  plan.sources.push_back({{folder.write("rows.parquet", "PAR1").string()}});
-  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
+  plan.data.sources.push_back({{folder.write("rows.parquet", "PAR1").string()}});
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan.data), 1 << 20); }),
               HasSubstr("rows.parquet: Parquet files are not read: write its rows as JSON lines"));
 }
 

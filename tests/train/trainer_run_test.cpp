@@ -30,7 +30,7 @@ using testing::Not;
 RunPlan plan_in(const TempFolder& folder, int stage = 2) {
   RunPlan plan = test::plan_on_lines(folder, 6);
   plan.layout.accumulation = 2;
-  plan.train_batch = 8;
+  plan.layout.ranks = 2;
   plan.layout.zero_stage = stage;
   plan.layout.sharding.overlap = true;
   return plan;
@@ -82,10 +82,11 @@ TEST_F(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
   std::vector<std::string> saved;
   for (const std::string& each : events.events)
     if (each.starts_with("saved")) saved.push_back(each);
-  const int64_t samples = open_data(plan.data, *tokenizer_of(plan.data)).training.num_samples();
+  const int64_t samples = open_data(plan, *tokenizer_of(plan.data)).training.num_samples();
   std::vector<std::string> expected;  // behind the first steps that have seen all samples once and twice, and the last
   for (const int64_t seen : {samples, 2 * samples})
-    expected.push_back(fmt::format("saved checkpoint-{}", (seen + plan.train_batch - 1) / plan.train_batch));
+    expected.push_back(
+        fmt::format("saved checkpoint-{}", (seen + plan.layout.train_batch() - 1) / plan.layout.train_batch()));
   expected.push_back(fmt::format("saved checkpoint-{}", events.steps.size()));
   EXPECT_EQ(saved, expected) << "choose data of which epochs end within a step";
 }

@@ -28,7 +28,7 @@ using testing::Not;
 
 RunPlan plan_in(const TempFolder& folder) {
   RunPlan plan = test::plan_on_lines(folder, 4, 1e-3);
-  plan.train_batch = 4;
+  plan.layout.ranks = 2;
   plan.save_steps = 3;
   return plan;
 }

@@ -19,7 +19,6 @@ using testing::HasSubstr;
 RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
   RunPlan plan = test::plan_on_lines(folder, 8);
   plan.layout.ranks = ranks;
-  plan.train_batch = 2 * ranks;
   return plan;
 }
 
@@ -71,7 +70,6 @@ TEST(TrainerWorkers, another_number_of_workers_begins_from_what_these_agreed_on_
   run(local_plan(folder), StartMode::fresh, /*stop_after=*/5);
   for (const int workers : {1, 4}) {
     RunPlan plan = local_plan(folder, workers);
-    plan.train_batch = 2 * workers;
     if (workers == 1) plan.layout.local_steps.reset();
     plan.resume_from = (folder / "out/checkpoint-5").string();
     plan.output_dir = (folder / fmt::format("other{}", workers)).string();

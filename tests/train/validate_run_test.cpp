@@ -25,7 +25,7 @@ RunPlan plan_in(const TempFolder& folder) {
   RunPlan plan;
   plan.model_config = test::tiny_llama_json();
   plan.data.sources = {{{folder.write("text.txt", std::string(500, 'x')).string()}}};
-  plan.data.seq_length = 16;
+  plan.layout.seq_length = 16;
   plan.output_dir = (folder / "out").string();
   return plan;
 }
@@ -73,21 +73,21 @@ TEST_F(ValidateRun, what_the_plan_lacks_is_named) {
 }
 
 TEST_F(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwise) {
-  plan.data.seq_length = 0;
-  EXPECT_EQ(with_model_folder(plan).data.seq_length, 32) << "of an inline model";
+  plan.layout.seq_length = 0;
+  EXPECT_EQ(with_model_folder(plan).layout.seq_length, 32) << "of an inline model";
   folder.write("model/config.json", plan.model_config.dump());
   plan.model_config = nullptr, plan.model_dir = (folder / "model").string();
   const RunPlan of_folder = with_model_folder(plan);
-  EXPECT_EQ(of_folder.data.seq_length, 32);
+  EXPECT_EQ(of_folder.layout.seq_length, 32);
   ASSERT_EQ(of_folder.resolved.size(), 1u);
   EXPECT_EQ(of_folder.resolved[0].reason, "the model's number of positions");
-  plan.data.seq_length = 16;
-  EXPECT_EQ(with_model_folder(plan).data.seq_length, 16);
+  plan.layout.seq_length = 16;
+  EXPECT_EQ(with_model_folder(plan).layout.seq_length, 16);
 }
 
 TEST_F(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note) {
   plan.layout.micro_batch = 1, plan.max_steps = 1;
-  plan.data.seq_length = 33;
+  plan.layout.seq_length = 33;
   EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre(HasSubstr("beyond the 32 positions")));
   plan.model_config = {{"model_type", "gpt2"}, {"vocab_size", 256}, {"n_embd", 16},
                        {"n_layer", 1},         {"n_head", 2},       {"n_positions", 32}};
@@ -106,14 +106,14 @@ TEST_F(ValidateRun, a_vocabulary_that_no_text_reaches_and_bytes_by_default_are_n
 
 TEST_F(ValidateRun, long_sequences_that_nobody_asked_for_are_noted) {
   RunPlan plan;
-  plan.data.seq_length = 8192;
+  plan.layout.seq_length = 8192;
   ModelConfig config = test::tiny_llama();
   config.max_positions = 8192;
   const auto notes = [&] { return notes_on_inputs(plan, config, *make_tokenizer("bytes")); };
   EXPECT_THAT(notes(), ElementsAre());
   plan.resolved.push_back({"data.seq_length", "8192", kModelLength});
   EXPECT_THAT(notes(), ElementsAre(HasSubstr("as long as the model can, 8192 tokens")));
-  plan.data.seq_length = config.max_positions = 2048;
+  plan.layout.seq_length = config.max_positions = 2048;
   EXPECT_THAT(notes(), ElementsAre());
 }
 
@@ -151,11 +151,13 @@ TEST_F(ValidateRun, samples_without_targets_are_told_where_their_experts_would_n
                .dump() +
            "\n";
   };
-  plan.data.sources = {{{folder.write("chat.jsonl", talk("x") + talk(std::string(200, 'x'))).string()}}};
-  plan.data.seq_length = 64;
+  std::string talks = talk(std::string(200, 'x'));
+  for (int i = 0; i < 60; ++i) talks += talk("x");
+  plan.data.sources = {{{folder.write("chat.jsonl", talks).string()}}};
+  plan.layout.seq_length = 64;
   plan.data.chat_template = "zephyr";
   const auto said = [&](bool balances, int64_t at_once, int64_t accumulation) {
-    plan.train_batch = at_once * accumulation, plan.layout.accumulation = accumulation;
+    plan.layout.micro_batch = at_once, plan.layout.accumulation = accumulation;
     plan.model_config.update({{"model_type", "mixtral"},
                               {"num_local_experts", 2},
                               {"num_key_value_heads", 2},
@@ -163,7 +165,7 @@ TEST_F(ValidateRun, samples_without_targets_are_told_where_their_experts_would_n
     return fmt::format("{}", fmt::join(validate_run(plan, StartMode::fresh).notes, "; "));
   };
   EXPECT_THAT(said(true, 1, 2), HasSubstr("samples have no target: where that is so of all 1 that ranks read at once"));
-  EXPECT_THAT(said(true, 100, 2), testing::Not(HasSubstr("no target"))) << "others are read beside them";
+  EXPECT_THAT(said(true, 8, 2), testing::Not(HasSubstr("no target"))) << "others are read beside them";
   EXPECT_THAT(said(true, 1, 1), testing::Not(HasSubstr("no target"))) << "a step has targets";
   EXPECT_THAT(said(false, 1, 2), testing::Not(HasSubstr("no target")));
 }

@@ -87,7 +87,7 @@ int show_data(const ShowOptions& options) {
   const RunPlan plan = with_model_folder(resolve(load_run_config(options.run_file, options.overrides), 1));
   require_trainable(plan);
   const auto tokenizer = tokenizer_of(plan.data);
-  const RunData data = open_data(plan.data, *tokenizer);
+  const RunData data = open_data(plan, *tokenizer);
   require<ConfigError>(!options.validation || data.validation.has_value(),
                        "--validation: the run keeps no data aside: give data.validation_fraction or "
                        "data.validation_files");

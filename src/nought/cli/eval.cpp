@@ -59,8 +59,8 @@ struct EvalOptions {
     plan.model_found = true;
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");
-    if (plan.data.seq_length == 0)
-      plan.data.seq_length = std::min(model_config_of(plan).max_positions, kLongestDefault);
+    if (plan.layout.seq_length == 0)
+      plan.layout.seq_length = std::min(model_config_of(plan).max_positions, kLongestDefault);
     return plan;
   }
 };
@@ -70,10 +70,10 @@ std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
   const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
   const FoundModel found = options.model_found ? FoundModel{options.model_dir} : find_model(options.model_dir);
-  ModelSource(with_adapters(found, options.adapters)).model().require_positions(plan.data.seq_length);
+  ModelSource(with_adapters(found, options.adapters)).model().require_positions(plan.layout.seq_length);
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
-  look_at_data(plan.data, *tokenizer, ValidateOptions().text_bytes);
+  look_at_data(plan, *tokenizer, ValidateOptions().text_bytes);
   std::vector<std::string> notes = notes_on_inputs(plan, config, *tokenizer);
   if (!holds_tokenizer(plan.model_dir)) {
     if (options.tokenizer.empty() && plan.data.tokenizer == "bytes")
@@ -96,7 +96,7 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
   }
   fmt::print("loss {:.6f}  {}\n", result.loss, describe(result));
   fmt::print("{} targets, {} of text, in sequences of {}: {:.1f} s, {}\n", result.targets,
-             format_bytes(result.text_bytes), plan.data.seq_length, result.seconds,
+             format_bytes(result.text_bytes), plan.layout.seq_length, result.seconds,
              format_token_rate(static_cast<double>(result.targets) / result.seconds));
 }
 
@@ -127,9 +127,9 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   Engine engine(model);
   engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
   const auto tokenizer = tokenizer_of(plan.data);
-  const RunData data = open_data(plan.data, *tokenizer);
-  const Evaluation result =
-      evaluate(engine, model, data.validation ? *data.validation : data.training, *tokenizer, plan.eval_micro_batch);
+  const RunData data = open_data(plan, *tokenizer);
+  const Evaluation result = evaluate(engine, model, data.validation ? *data.validation : data.training, *tokenizer,
+                                     plan.layout.evaluation_rows);
   if (world.rank() == 0) print(result, options, plan);
 }
 

@@ -185,12 +185,12 @@ int64_t length_for(const RunData& whole, int64_t most) {
 }  // namespace
 
 InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::path& model) {
-  DataPlan data = given;
-  data.seq_length = answers.seq_length;
+  RunPlan run;
+  run.data = given, run.layout.seq_length = answers.seq_length;
   constexpr int64_t kLook = int64_t{8} << 20;
-  if (learns_chats(answers.kind)) choose_template(answers, data);
-  const auto tokenizer = tokenizer_of(data);
-  const DataLook look = look_at_data(data, *tokenizer, kLook);
+  if (learns_chats(answers.kind)) choose_template(answers, run.data);
+  const auto tokenizer = tokenizer_of(run.data);
+  const DataLook look = look_at_data(run, *tokenizer, kLook);
   if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
   require<ConfigError>(
       answers.kind != RunKind::lora || !answers.resize_vocab,

@@ -149,7 +149,8 @@ Pace pace_of(const InitAnswers& answers) {
 
 std::string length_text(const Recipe& recipe) {
   if (recipe.epochs == 0) return "\"max_steps\": 1000,  // updates";
-  return fmt::format("\"num_train_epochs\": {},  // passes over the data; max_steps would count updates", recipe.epochs);
+  return fmt::format("\"num_train_epochs\": {},  // passes over the data; max_steps would count updates",
+                     recipe.epochs);
 }
 
 std::string evaluation_text(const InitAnswers& answers, const Pace& pace) {

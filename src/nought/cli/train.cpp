@@ -198,7 +198,7 @@ StepBudget step_budget(const TrainOptions& options, const RunPlan& plan) {
   return {.seconds = parse_duration(options.within, "--within"),
           .fewest = options.min_steps,
           .most = plan.max_steps,
-          .tokens_per_step = plan.train_batch * plan.data.seq_length};
+          .tokens_per_step = plan.layout.tokens_per_step()};
 }
 
 /// --within: measures a few steps, and gives the options the max_steps that they allow. Returns the line that says why.
@@ -273,8 +273,8 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     ProfileWriter profile;
     std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
     if (keeper) observers.push_back(&*keeper);
-    TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
-    CsvMonitor csv(plan.csv_dir, plan.train_batch);
+    TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.layout.train_batch());
+    CsvMonitor csv(plan.csv_dir, plan.layout.train_batch());
     TensorBoardMonitor reports(plan.report_dir, 1, ScalarNames::transformers);
     if (!plan.report_dir.empty()) observers.push_back(&reports);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);

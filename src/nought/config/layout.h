@@ -49,7 +49,7 @@ struct Layout {
   Pipeline pipeline = {};                            // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
   int64_t micro_batch = 1;   // sequences per rank and forward pass
-  int64_t seq_length = 1;    // tokens of each
+  int64_t seq_length = 0;    // tokens of each; 0 = not known yet
   int64_t accumulation = 1;  // micro-batches per update
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
@@ -91,7 +91,9 @@ struct Layout {
   bool cuts_parameters() const {
     return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1 || recompute.unit_tiles > 1;
   }
-  int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
+  /// Sequences of a step of all ranks.
+  int64_t train_batch() const { return data_ranks() * micro_batch * accumulation; }
+  int64_t tokens_per_step() const { return train_batch() * seq_length; }
   /// What a ShardedModel takes: with the policy of `zero_stage`.
   ShardingOptions sharding_options() const;
   /// Returns the same run at another stage, without what that stage does not have.

@@ -90,7 +90,7 @@ void resolve_data(Resolver& r) {
   }
   if (length.given || length.value > 0) {
     require_count(length);
-    r.plan.data.seq_length = r.note("data.seq_length", length);
+    r.plan.layout.seq_length = r.note("data.seq_length", length);
   }
   const auto fraction = r.section_value("data.validation_fraction", data.validation_fraction);
   require_fraction(fraction);
@@ -117,7 +117,7 @@ void set_batch(Resolver& r, const Candidate<int64_t>& micro, const Candidate<int
   if (r.plan.layout.on_gpu()) r.plan.resolved.push_back({"device", "cuda", "--device"});
   r.plan.layout.micro_batch = r.note("micro_batch", micro);
   r.plan.layout.accumulation = r.note("accumulation", steps);
-  r.plan.train_batch = r.note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
+  r.note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
 }
 
 void derive_batch_without_total(Resolver& r, std::optional<Candidate<int64_t>> micro,
@@ -261,10 +261,10 @@ void resolve_evaluation(Resolver& r) {
   require_at_least<int64_t>(steps, 1);
   if (strategy.value == EvalStrategy::steps) r.plan.eval_steps = r.note("eval_steps", steps);
   auto rows = r.training("per_device_eval_batch_size", t.per_device_eval_batch_size);
-  r.plan.eval_follows = !rows.given;
+  r.plan.layout.evaluation_follows = !rows.given;
   if (!rows.given) rows = {r.plan.layout.micro_batch, false, "", "micro_batch"};
   require_count(rows);
-  r.plan.eval_micro_batch = r.note("eval_micro_batch", rows);
+  r.plan.layout.evaluation_rows = r.note("eval_micro_batch", rows);
 }
 
 std::string resolve_monitor(Resolver& r, const std::string& section, const DsMonitor& monitor) {

@@ -49,7 +49,7 @@ int64_t resolve_context(Resolver& r, int64_t ranks) {
 }
 
 void check_context(const Resolver& r) {
-  const int64_t ranks = r.plan.layout.context_ranks, length = r.plan.data.seq_length;
+  const int64_t ranks = r.plan.layout.context_ranks, length = r.plan.layout.seq_length;
   if (ranks == 1 || length == 0) return;
   const char* key = r.plan.layout.context_method == ContextMethod::heads ? "sp_size" : "cp_size";
   require<ConfigError>(length >= 2 * ranks,

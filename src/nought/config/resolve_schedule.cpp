@@ -332,7 +332,7 @@ void use_deepspeed_schedule(Resolver& r) {
 RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch) {
   if (plan.max_steps > 0) return plan;
   require<ConfigError>(steps_per_epoch >= 1, "the data gives {} updates per epoch of {} sequences each; expected >= 1",
-                       steps_per_epoch, plan.train_batch);
+                       steps_per_epoch, plan.layout.train_batch());
   plan.max_steps = static_cast<int64_t>(std::ceil(plan.num_epochs * static_cast<double>(steps_per_epoch)));
   settle(plan, "max_steps", plan.max_steps, fmt::format("num_epochs x {} updates per epoch", steps_per_epoch));
   if (needs_total_steps(plan.schedule.type) && plan.schedule.total_steps == 0) {

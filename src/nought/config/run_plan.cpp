@@ -14,7 +14,7 @@ void require_trainable(const RunPlan& plan) {
                        "folder",
                        plan.adapter_place);
   require<ConfigError>(!plan.data.sources.empty(), "data.files is empty: expected a list of paths or globs");
-  require<ConfigError>(plan.data.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
+  require<ConfigError>(plan.layout.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
 }
 
 std::vector<std::string> describe_mesh(const RunPlan& plan) {

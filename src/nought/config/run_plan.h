@@ -36,7 +36,6 @@ struct DataPlan {
   std::string tokenizer = "bytes";                   // as make_tokenizer() takes it
   std::vector<std::string> add_special_tokens = {};  // the same
   bool parse_special_tokens = false;                 // see CorpusOptions
-  int64_t seq_length = 0;                            // tokens
   double validation_fraction = 0;                    // the fraction of the tokens that is kept for validation; 0 = none
   bool separate_documents = false;                   // see DatasetOptions
 
@@ -104,8 +103,7 @@ struct RunPlan {
   std::string adapter_place;             // where it is written, for messages
   DataPlan data;
 
-  Layout layout;            // of its ranks and steps
-  int64_t train_batch = 1;  // sequences of a step of all ranks
+  Layout layout;  // of its ranks and steps
 
   std::optional<LossScaleOptions> loss_scale;  // given if the model is computed in f16
   OnNonfinite on_nonfinite = OnNonfinite::stop;
@@ -132,8 +130,6 @@ struct RunPlan {
   int64_t logging_steps = 10;
   EvalStrategy eval_strategy = EvalStrategy::no;
   int64_t eval_steps = 10;                 // updates between validations, with EvalStrategy::steps
-  int64_t eval_micro_batch = 1;            // sequences per rank and forward pass of a validation
-  bool eval_follows = false;               // eval_micro_batch was not given: it is micro_batch
   int64_t save_steps = 500;                // updates between checkpoints; 0 = only at the end, or after epochs
   bool save_epochs = false;                // a checkpoint after each epoch
   int64_t save_total_limit = 0;            // checkpoints to keep; 0 = all

@@ -46,7 +46,7 @@ PipelineCut pipeline_cut_of(const Pipeline& pipeline, const ModelConfig& config,
 }
 
 PipelineCut pipeline_cut_of(const RunPlan& plan, const ModelConfig& config) {
-  return pipeline_cut_of(plan.layout.pipeline, config, plan.data.seq_length);
+  return pipeline_cut_of(plan.layout.pipeline, config, plan.layout.seq_length);
 }
 
 void require_stages(const RunPlan& plan, const ModelConfig& config) {
@@ -107,7 +107,7 @@ std::vector<std::string> describe_layout(const RunPlan& plan, const ModelConfig&
     lines.push_back(fmt::format("{:<12} {:>4}   {}: {}", "sequences", plan.layout.context_ranks, name_of(choice.method),
                                 choice.reason));
   }
-  for (std::string& line : describe_stages(config, plan.layout.pipeline, plan.data.seq_length))
+  for (std::string& line : describe_stages(config, plan.layout.pipeline, plan.layout.seq_length))
     lines.push_back(std::move(line));
   return lines;
 }

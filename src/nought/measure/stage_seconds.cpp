@@ -46,7 +46,7 @@ KindsOfLayers kinds_of(const ModelConfig& whole) {
 
 /// Tokens and targets that no two places share by more than chance, so that routers choose evenly.
 Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
-  Batch batch = empty_batch(plan.layout.micro_batch, plan.data.seq_length, memory);
+  Batch batch = empty_batch(plan.layout.micro_batch, plan.layout.seq_length, memory);
   uint64_t index = 0;
   for (const Tensor& tensor : {batch.input_ids, batch.targets})
     for (int32_t& token : tensor.span<int32_t>())

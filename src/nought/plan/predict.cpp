@@ -27,11 +27,9 @@ int64_t updates_of(const RunPlan& plan) {
 
 Layout layout_of(const RunPlan& plan) {
   Layout layout = plan.layout;
-  layout.seq_length = plan.data.seq_length;
   layout.sharding = with_early_compression(layout.sharding, updates_of(plan));
   layout.ranks_per_host = launched_on_host().value_or(0);
-  layout.evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0;
-  layout.evaluation_follows = plan.eval_follows;
+  if (!plan.data.validates()) layout.evaluation_rows = 0;
   if (!plan.sample) return layout;
   layout.sample_prompt = prompt_tokens(*plan.sample, *tokenizer_of(with_model_folder(plan).data));
   layout.sample_new_tokens = plan.sample->max_new_tokens;

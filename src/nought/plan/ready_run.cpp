@@ -16,7 +16,7 @@ namespace {
 
 /// The plan whose rows say how long the run is about, by what was read of its data.
 RunPlan with_expected_length(RunPlan plan, const DataLook& look) {
-  const double updates = static_cast<double>(look.about_samples) / static_cast<double>(plan.train_batch);
+  const double updates = static_cast<double>(look.about_samples) / static_cast<double>(plan.layout.train_batch());
   const RunPlan known = with_steps_per_epoch(plan, std::max<int64_t>(1, std::llround(updates)));
   for (size_t i = 0; i < plan.resolved.size(); ++i) {
     if (plan.resolved[i].value == known.resolved[i].value) continue;

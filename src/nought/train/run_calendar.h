@@ -38,7 +38,7 @@ class RunCalendar {
  private:
   /// Whether a sample of the next epoch comes after this step, and none before it.
   bool ends_epoch(int64_t step) const {
-    return step * plan_.train_batch / samples_ > (step - 1) * plan_.train_batch / samples_;
+    return step * plan_.layout.train_batch() / samples_ > (step - 1) * plan_.layout.train_batch() / samples_;
   }
 
   const RunPlan& plan_;

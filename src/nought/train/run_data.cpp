@@ -108,11 +108,12 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
   return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
 }
 
-RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
+RunData open_data(const RunPlan& run, const Tokenizer& tokenizer) {
+  const DataPlan& plan = run.data;
+  const int64_t length = run.layout.seq_length;
   const std::vector<std::filesystem::path> files = text_files(plan);
-  const DatasetOptions options{.seq_length = plan.seq_length,
-                               .separate_documents = plan.separate_documents,
-                               .corpus = corpus_of(plan, files, tokenizer)};
+  const DatasetOptions options{
+      .seq_length = length, .separate_documents = plan.separate_documents, .corpus = corpus_of(plan, files, tokenizer)};
   std::vector<std::string> notes = describe_formats(files, options.corpus, tokenizer);
   note_left_out(plan, notes);
   const TokenDataset all = TokenDataset::from_sources(training_sources(plan), tokenizer, options);
@@ -121,7 +122,7 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   const ConversationLengths conversations = all.conversation_lengths();
   data.targets = conversations.count > 0 ? data.training.num_targets() : data.training.num_tokens();
   if (data.training.num_samples() > 0) trained_share(data.targets, data.training.num_tokens());
-  note_long_conversations(conversations, plan.seq_length, "", data.notes);
+  note_long_conversations(conversations, length, "", data.notes);
   note_what_is_left(data.training, data.notes);
   add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
@@ -165,19 +166,21 @@ int64_t encode_beginning(const std::filesystem::path& file, CorpusOptions corpus
 }
 
 /// How many samples there are to train on if all text has as many tokens for each byte.
-int64_t expected_samples(const DataPlan& plan, double tokens_per_byte) {
+int64_t expected_samples(const DataPlan& plan, int64_t length, double tokens_per_byte) {
   double tokens = 0;
   for (const DataSource& source : training_sources(plan))
     for (const std::filesystem::path& file : source.files)
       tokens += file.extension() == kTokenFileExtension
                     ? static_cast<double>(TokenFile(file).size())
                     : tokens_per_byte * static_cast<double>(MappedFile(file).bytes().size());
-  return std::llround(tokens * (1 - plan.validation_fraction) / static_cast<double>(plan.seq_length));
+  return std::llround(tokens * (1 - plan.validation_fraction) / static_cast<double>(length));
 }
 
 }  // namespace
 
-DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t text_bytes) {
+DataLook look_at_data(const RunPlan& run, const Tokenizer& tokenizer, int64_t text_bytes) {
+  const DataPlan& plan = run.data;
+  const int64_t length = run.layout.seq_length;
   const std::vector<std::filesystem::path> texts = text_files(plan);
   DataLook look{.text_files = static_cast<int64_t>(texts.size())};
   for (const std::vector<DataSource>& sources : {training_sources(plan), validation_sources(plan)})
@@ -188,7 +191,7 @@ DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t 
   for (const std::filesystem::path& file : texts)
     look.text_bytes += static_cast<int64_t>(MappedFile(file).bytes().size());
   if (look.text_bytes <= text_bytes) {
-    look.whole = open_data(plan, tokenizer);
+    look.whole = open_data(run, tokenizer);
     look.read_bytes = look.text_bytes, look.notes = look.whole->notes;
     return look;
   }
@@ -199,13 +202,14 @@ DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t 
   const auto tokens = std::make_shared<TokenArray>(tokenizer.vocab_size());
   for (const std::filesystem::path& file : texts)
     if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share, *tokens);
-  const TokenDataset seen(tokens, {0, tokens->size()}, plan.seq_length);
+  const TokenDataset seen(tokens, {0, tokens->size()}, length);
   const ConversationLengths conversations = seen.conversation_lengths();
   if (seen.num_samples() > 0 && conversations.count > 0)
     look.trained = trained_share(seen.num_targets(), seen.num_tokens());
   look.about_samples = expected_samples(
-      plan, static_cast<double>(seen.num_tokens()) / static_cast<double>(std::max<int64_t>(look.read_bytes, 1)));
-  note_long_conversations(conversations, plan.seq_length, " of those that were looked at", look.notes);
+      plan, length,
+      static_cast<double>(seen.num_tokens()) / static_cast<double>(std::max<int64_t>(look.read_bytes, 1)));
+  note_long_conversations(conversations, length, " of those that were looked at", look.notes);
   return look;
 }
 

@@ -27,7 +27,7 @@ struct RunData {
 std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan);
 /// Encodes text files and maps token files. IoError and ConfigError name the file. ConfigError also if no token would
 /// be trained.
-RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
+RunData open_data(const RunPlan& run, const Tokenizer& tokenizer);
 /// "2.87K tokens (tokenizer bytes), 38% of them trained", or nothing of the share if all are.
 std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer);
 /// What look_at_data() has seen.
@@ -45,6 +45,6 @@ struct DataLook {
 };
 /// Opens every file, and encodes the text if it has at most `text_bytes` in all; else what comes first in the files,
 /// about as much together. Throws what open_data() would throw of what is read.
-DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t text_bytes);
+DataLook look_at_data(const RunPlan& run, const Tokenizer& tokenizer, int64_t text_bytes);
 
 }  // namespace nought

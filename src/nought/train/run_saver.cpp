@@ -30,8 +30,8 @@ void RunSaver::hash_files() {
 
 Json RunSaver::fingerprint() const {
   return {{"seed", plan_.seed},
-          {"train_batch", plan_.train_batch},
-          {"seq_length", plan_.data.seq_length},
+          {"train_batch", plan_.layout.train_batch()},
+          {"seq_length", plan_.layout.seq_length},
           {"separate_documents", plan_.data.separate_documents},
           {"dtype", name_of(plan_.layout.sharding.dtype)},
           {"data", fmt::format("{:016x}", sampler_.dataset().fingerprint())}};
@@ -49,8 +49,8 @@ Json RunSaver::about() const {
   Json about{{"family", decoder_.config().family},
              {"max_steps", plan_.max_steps},
              {"tokens", steps * sampler_.targets_per_step()},
-             {"epoch",
-              static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
+             {"epoch", static_cast<double>(steps * plan_.layout.train_batch()) /
+                           static_cast<double>(sampler_.dataset().num_samples())}};
   for (const Resolved& row : plan_.resolved)
     if (row.key == "optimizer") about["optimizer"] = row.value;
   if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))

@@ -70,7 +70,7 @@ StepProfile StepRecorder::profile_of(std::span<const TraceEvent> events, const S
                       .zero_stage = plan_.layout.zero_stage,
                       .micro_batch = plan_.layout.micro_batch,
                       .accumulation = plan_.layout.accumulation,
-                      .seq_length = plan_.data.seq_length,
+                      .seq_length = plan_.layout.seq_length,
                       .model_flops = model_flops};
   const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
   profile.peak_flops = std::max(report.peak_flops / world_.size(), estimate / report.seconds);

@@ -54,7 +54,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(tokenizer_of(plan_.data)),
-      data_(open_data(plan_.data, *tokenizer_)),
+      data_(open_data(plan_, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples), workers_.get()), plan.seed),
       decoder_(model_config_of(plan_), plan.layout.recompute, plan.layout.fp8,
                ModelRanks(mesh_, plan.layout.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
@@ -158,8 +158,8 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,
                      .tokens_per_step = sampler_.targets_per_step(),
-                     .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length) -
-                                        frozen_flops_per_token(decoder_, plan_.data.seq_length),
+                     .flops_per_token = training_flops_per_token(decoder_.config(), plan_.layout.seq_length) -
+                                        frozen_flops_per_token(decoder_, plan_.layout.seq_length),
                      .peak_flops = peak_->flops(),
                      .peak_name = std::string(matrix_peak_name(plan_.layout.sharding.dtype)) + peak_->note(),
                      .notes = decoder_.config().notes};
@@ -308,7 +308,7 @@ bool Trainer::do_what_is_due(int64_t step) {
 void Trainer::validate() {
   validated_ = steps_.made();
   if (!data_.validation) return;
-  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
+  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
   recorder_.forget();
   // What is compared are checkpoints: those that are due, and the last.
   if (plan_.best && (calendar().saves_after(validated_) || validated_ == plan_.max_steps))

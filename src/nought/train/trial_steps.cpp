@@ -41,9 +41,7 @@ bool tell_enough(const Samples& seconds) {
 }  // namespace
 
 TrialStep step_of(const RunPlan& plan, const std::string& name) {
-  TrialStep trial{.name = name, .config = model_config_of(plan), .layout = plan.layout};
-  trial.layout.seq_length = plan.data.seq_length;
-  return trial;
+  return {.name = name, .config = model_config_of(plan), .layout = plan.layout};
 }
 
 TrialSteps::TrialSteps(Communicator& ranks, const Context& context, const TrialStep& trial)

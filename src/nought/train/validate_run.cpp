@@ -178,17 +178,18 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
   for (const Resolved& row : plan.resolved) {
     if (row.key == "data.tokenizer" && row.reason.starts_with("default"))
       notes.push_back("data.tokenizer is not given: every byte is a token (\"bytes\")");
-    if (row.key == "data.seq_length" && row.reason == kModelLength && plan.data.seq_length > kLong)
+    if (row.key == "data.seq_length" && row.reason == kModelLength && plan.layout.seq_length > kLong)
       notes.push_back(fmt::format("data.seq_length is not given: sequences are as long as the model can, {} tokens",
-                                  plan.data.seq_length));
+                                  plan.layout.seq_length));
   }
   const int64_t spare = config.vocab_size - tokenizer.vocab_size();
   if (spare > 0)
     notes.push_back(fmt::format("the model has {} tokens and the tokenizer \"{}\" {}: no text gives the other {}",
                                 config.vocab_size, tokenizer.name(), tokenizer.vocab_size(), spare));
-  if (config.positions == PositionKind::rope && !config.rotates_by_row() && plan.data.seq_length > config.max_positions)
+  if (config.positions == PositionKind::rope && !config.rotates_by_row() &&
+      plan.layout.seq_length > config.max_positions)
     notes.push_back(fmt::format("data.seq_length {} is beyond the {} positions that config.json says the model knows",
-                                plan.data.seq_length, config.max_positions));
+                                plan.layout.seq_length, config.max_positions));
   return notes;
 }
 
@@ -199,7 +200,7 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
   if (!counts || !inputs.data.whole || inputs.data.whole->training.all_targets_count()) return "";
   const TokenDataset& samples = inputs.data.whole->training;
-  const int64_t at_once = plan.train_batch / plan.layout.accumulation;
+  const int64_t at_once = plan.layout.train_batch() / plan.layout.accumulation;
   int64_t without = 0;
   for (int64_t i = 0; i < samples.num_samples(); ++i) without += samples.num_targets(i) == 0 ? 1 : 0;
   if (plan.layout.accumulation == 1 || without < at_once) return "";
@@ -219,12 +220,12 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
   apply(plan.layout.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
-  decoder.require_positions(plan.data.seq_length);
+  decoder.require_positions(plan.layout.seq_length);
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(inputs.config.vocab_size);
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
   inputs.tokenizer = tokenizer->name();
-  inputs.data = look_at_data(plan.data, *tokenizer, options.text_bytes);
+  inputs.data = look_at_data(plan, *tokenizer, options.text_bytes);
   if (inputs.data.whole) inputs.steps_per_epoch = epoch_on(plan, *inputs.data.whole);
   const Folders folders(options.makes_folders);
   check_output_folder(folders, plan, mode);

@@ -57,12 +57,12 @@ RunPlan with_folder(RunPlan plan, const FoundModel& found) {
 RunPlan with_facts_of_model(RunPlan plan) {
   const bool wants_buckets = !plan.model_dir.empty() && has_automatic_buckets(plan);
   if (plan.model_dir.empty() && plan.model_config.is_null()) return plan;
-  if (plan.data.seq_length != 0 && !wants_buckets) return plan;
+  if (plan.layout.seq_length != 0 && !wants_buckets) return plan;
   const ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                                     : ModelConfig::from_folder(plan.model_dir);
   if (wants_buckets) plan = with_automatic_buckets(std::move(plan), config.hidden_size);
-  if (plan.data.seq_length != 0) return plan;
-  plan.data.seq_length = config.max_positions;
+  if (plan.layout.seq_length != 0) return plan;
+  plan.layout.seq_length = config.max_positions;
   plan.resolved.push_back({"data.seq_length", fmt::format("{}", config.max_positions), kModelLength});
   return plan;
 }
