@@ -76,6 +76,10 @@ class OperationSamples {
   Softcap make(Of<Softcap>) { return {.x = values({6}), .cap = 2}; }
   SoftcapBackward make(Of<SoftcapBackward>) { return {.y = values({6}), .d = values({6}), .cap = 8}; }
 
+  Dropout make(Of<Dropout>) {
+    return {.x = values({3, 4}), .rows = rows(3), .y = values({3, 4}), .key = 5, .probability = 0.5};
+  }
+
   RmsNorm make(Of<RmsNorm>) {
     return {.x = values({3, 4}),
             .weight = values({4}),
@@ -324,6 +328,12 @@ class OperationSamples {
     return x;
   }
   Tensor ids(Shape shape, int64_t limit) { return random_ids(memory_, shape, limit, ++seed_); }
+  /// What rows draw random numbers by.
+  Tensor rows(int64_t count) {
+    const Tensor x = Tensor::zeros(memory_, {count}, DType::i64, Category::activations);
+    for (int64_t i = 0; i < count; ++i) x.data<int64_t>()[i] = 1000 + i;
+    return x;
+  }
   Tensor codes(Shape shape) {
     const Tensor x = Tensor::zeros(memory_, shape, DType::u8, Category::activations);
     for (int64_t i = 0; i < x.numel(); ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i);

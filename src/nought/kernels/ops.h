@@ -11,6 +11,7 @@
 #include "nought/kernels/ops/activations.h"
 #include "nought/kernels/ops/attention.h"
 #include "nought/kernels/ops/compression.h"
+#include "nought/kernels/ops/dropout.h"
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/heads.h"
@@ -29,7 +30,7 @@
   X(MatMul) X(SumRows) X(SumTensors) X(SumElements) X(SumSquares) X(AbsMax)                                       \
   X(Add) X(Scale) X(Fill) X(Cast) X(AddTo)                                                                        \
   X(Activate) X(ActivateBackward) X(GatedActivate) X(GatedActivateBackward) X(ClampedSwiglu)                      \
-  X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward)                                                          \
+  X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward) X(Dropout)                                               \
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \

@@ -5,6 +5,7 @@
 #include "nought/cuda/backend/place.h"
 #include "nought/kernels/ops/activations.h"
 #include "nought/kernels/ops/compression.h"
+#include "nought/kernels/ops/dropout.h"
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/loss.h"
@@ -50,6 +51,9 @@ void start(const ClampedSwiglu& op, Place& at);
 void start(const ClampedSwigluBackward& op, Place& at);
 void start(const Softcap& op, Place& at);
 void start(const SoftcapBackward& op, Place& at);
+
+// dropout.cu
+void start(const Dropout& op, Place& at);
 
 // embedding.cu
 void start(const Embedding& op, Place& at);

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "nought/kernels/cpu/normal.cpp"
 #include <hwy/foreach_target.h>
 
+#include "nought/kernels/cpu/philox-inl.h"
 #include "nought/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,33 +17,8 @@ namespace nought::cpu::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
 
 using F64 = hn::ScalableTag<double>;
-using U64 = hn::ScalableTag<uint64_t>;
 using VF = hn::Vec<F64>;
 using VU = hn::Vec<U64>;
-
-/// Four words of philox for as many counters as there are lanes, each in the lower half of a lane; the upper half is
-/// anything.
-struct Words {
-  VU w0, w1, w2, w3;
-};
-
-/// philox(key, counter) of tensor/random.h.
-HWY_INLINE Words philox_lanes(uint64_t key, VU counter) {
-  const U64 d;
-  const hn::Repartition<uint32_t, U64> d32;
-  const auto product = [=](VU a, uint32_t factor)
-                           HWY_ATTR { return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, hn::Set(d, factor))); };
-  Words c{counter, hn::ShiftRight<32>(counter), hn::Zero(d), hn::Zero(d)};
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const VU p0 = product(c.w0, 0xD2511F53), p1 = product(c.w2, 0xCD9E8D57);
-    c = {hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c.w1), hn::Set(d, k0)), p1,
-         hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c.w3), hn::Set(d, k1)), p0};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
-}
 
 /// An integer below 2^52 as a number: exact.
 HWY_INLINE VF as_number(VU integer) {
@@ -129,7 +105,7 @@ HWY_INLINE hn::Mask<F64> is_doubtful(VF value) {
 HWY_INLINE void normal_block(uint64_t key, uint64_t counter, double std, float* HWY_RESTRICT out) {
   const F64 d;
   const hn::Rebind<float, F64> df;
-  const Words w = philox_lanes(key, hn::Iota(U64(), counter));
+  const Words w = philox_lanes(key, hn::Iota(U64(), counter), 0);
   const VF factor = hn::Set(d, std);
   const VF even = hn::Mul(factor, normal_of(w.w0, w.w1)), odd = hn::Mul(factor, normal_of(w.w2, w.w3));
   const size_t lanes = hn::Lanes(d);
