@@ -99,6 +99,30 @@ TEST(TrainSampler, a_step_sees_the_same_samples_in_every_layout) {
   }
 }
 
+TEST(TrainSampler, rows_have_keys_of_their_own_in_every_step_whatever_the_layout) {
+  const auto memory = Memory::create();
+  const TokenDataset data = samples(16);
+  const auto keys = [&](const BatchLayout& layout, uint64_t seed, int64_t step) {
+    std::vector<uint64_t> all;
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro)
+      for (int rank = 0; rank < layout.world_size; ++rank) {
+        BatchLayout own = layout;
+        own.rank = rank;
+        const Batch batch = TrainSampler(data, own, seed).batch(step, micro, *memory);
+        all.insert(all.end(), batch.row_keys.begin(), batch.row_keys.end());
+      }
+    return all;
+  };
+  const BatchLayout one{.micro_batch = 8};
+  EXPECT_EQ(keys(one, 3, 5), keys({.micro_batch = 2, .accumulation = 2, .world_size = 2}, 3, 5));
+  std::set<uint64_t> seen;
+  for (int64_t step = 0; step < 4; ++step)
+    for (const uint64_t key : keys(one, 3, step)) seen.insert(key);
+  EXPECT_EQ(seen.size(), 32u) << "a sample that is read again has another one";
+  EXPECT_NE(keys(one, 3, 0), keys(one, 4, 0));
+  EXPECT_TRUE(EvaluationSampler(data, one).batch(0, *memory).row_keys.empty());
+}
+
 TEST(TrainSampler, a_step_number_is_all_that_a_resume_needs) {
   auto memory = Memory::create();
   const TokenDataset data = samples(50);

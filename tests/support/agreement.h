@@ -142,7 +142,8 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     const std::vector<Mesh::GroupTraffic> after = mesh.traffic_by_axes();
     moved = moved_by(model) - moved;
     if (layout.evaluation_rows > 0) {
-      const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+      Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+      rows.row_keys.clear();
       context.zero(rows.input_ids), context.zero(rows.targets);
       engine.evaluate(std::span(&rows, 1), 1);
     }

@@ -100,8 +100,10 @@ Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_
   const auto vocabulary = static_cast<double>(model.vocab_size);
   std::vector<int32_t> ids, targets;
   std::vector<std::vector<int32_t>> starts;
+  std::vector<uint64_t> keys;
   for (int64_t row = rank * own; row < (rank + 1) * own; ++row) {
     const int64_t of_step = (step * rows.of_step) + micro_batch * together + row;
+    keys.push_back(static_cast<uint64_t>(of_step));
     if (rows.documents)
       starts.push_back({0, static_cast<int32_t>(1 + row % 3), static_cast<int32_t>(length - 1 - row / 3)});
     const auto learnable = [&](int64_t i) {
@@ -118,8 +120,12 @@ Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_
       targets.push_back(rows.learnable ? learnable(t + 1) : counts ? random(8) : kIgnoredTarget);
     }
   }
-  return {Tensor::of<int32_t>(memory, {own, length}, ids), Tensor::of<int32_t>(memory, {own, length}, targets),
-          std::move(starts)};
+  return {Tensor::of<int32_t>(memory, {own, length}, ids),
+          Tensor::of<int32_t>(memory, {own, length}, targets),
+          std::move(starts),
+          {},
+          false,
+          std::move(keys)};
 }
 
 TrainingRank::TrainingRank(Communicator& world_of, const Context& on, const TrainingCase& of_case)
@@ -155,7 +161,11 @@ double TrainingRank::targets(int64_t step) const {
 
 StepResult TrainingRank::step(int64_t step) { return engine.step(batches(step), targets(step), of.lr, of.clipping); }
 
-double TrainingRank::evaluate(int64_t step) { return engine.evaluate(batches(step), targets(step)); }
+double TrainingRank::evaluate(int64_t step) {
+  std::vector<Batch> all = batches(step);
+  for (Batch& batch : all) batch.row_keys.clear();
+  return engine.evaluate(all, targets(step));
+}
 
 WholeTensors TrainingRank::weights() { return whole_weights(model); }
 

@@ -54,7 +54,11 @@ std::vector<int64_t> apportion(int64_t total, const std::vector<TokenDataset::Sh
 Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory) {
   const Shape shape{micro_batch, seq_length};
   return {Tensor::empty(memory, shape, DType::i32, Category::workspace, memory.host_pool()),
-          Tensor::empty(memory, shape, DType::i32, Category::workspace, memory.host_pool())};
+          Tensor::empty(memory, shape, DType::i32, Category::workspace, memory.host_pool()),
+          {},
+          {},
+          false,
+          std::vector<uint64_t>(static_cast<size_t>(micro_batch))};
 }
 
 Permutation::Permutation(uint64_t size, uint64_t key) : size_(size), key_(key) {
@@ -93,12 +97,16 @@ int64_t TrainSampler::steps_for(double epochs) const {
   return static_cast<int64_t>(std::ceil(samples / static_cast<double>(layout_.train_batch())));
 }
 
-int64_t TrainSampler::sample_at(int64_t step, int64_t micro_step, int64_t row) const {
+int64_t TrainSampler::position_of(int64_t step, int64_t micro_step, int64_t row) const {
   require<Error>(
       step >= 0 && 0 <= micro_step && micro_step < layout_.accumulation && 0 <= row && row < layout_.micro_batch,
       "no row {} in micro-step {} of step {}", row, micro_step, step);
   const int64_t within = (micro_step * layout_.world_size + layout_.rank) * layout_.micro_batch + row;
-  return sample_of(step * layout_.train_batch() + within);
+  return step * layout_.train_batch() + within;
+}
+
+int64_t TrainSampler::sample_at(int64_t step, int64_t micro_step, int64_t row) const {
+  return sample_of(position_of(step, micro_step, row));
 }
 
 int64_t TrainSampler::sample_of(int64_t position) const {
@@ -136,7 +144,9 @@ int64_t TrainSampler::targets_in_step(int64_t step, int first, int ranks) const 
 Batch TrainSampler::batch(int64_t step, int64_t micro_step, Memory& memory) const {
   Batch batch = empty_batch(layout_.micro_batch, dataset_.seq_length(), memory);
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {
-    const int64_t sample = sample_at(step, micro_step, row);
+    const int64_t position = position_of(step, micro_step, row), sample = sample_of(position);
+    const Philox key = philox(stable_hash("row", seed_), static_cast<uint64_t>(position));
+    batch.row_keys[static_cast<size_t>(row)] = uint64_t{key[0]} << 32 | key[1];
     dataset_.sample(sample, row_of(batch.input_ids, row), row_of(batch.targets, row));
     if (dataset_.separates_documents()) batch.document_starts.push_back(dataset_.document_starts(sample));
   }
@@ -162,7 +172,7 @@ int64_t EvaluationSampler::num_targets() const {
 Batch EvaluationSampler::batch(int64_t index, Memory& memory) const {
   require<Error>(0 <= index && index < num_batches(), "batch {} is not among the {} of the data", index, num_batches());
   Batch batch = empty_batch(layout_.micro_batch, dataset_.seq_length(), memory);
-  batch.placeholder = true;
+  batch.placeholder = true, batch.row_keys.clear();
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {
     const int64_t sample = (index * layout_.world_size + layout_.rank) * layout_.micro_batch + row;
     const std::span<int32_t> inputs = row_of(batch.input_ids, row), targets = row_of(batch.targets, row);

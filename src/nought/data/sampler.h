@@ -46,7 +46,7 @@ struct BatchLayout {
   int64_t train_batch() const { return micro_batch * accumulation * world_size; }
 };
 
-/// A batch of [micro_batch, seq_length] with undefined contents.
+/// A batch of [micro_batch, seq_length] to train on, with undefined contents.
 Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory);
 
 class TrainSampler {
@@ -69,7 +69,9 @@ class TrainSampler {
   const TokenDataset& dataset() const { return dataset_; }
 
  private:
-  /// The sample at a position of the endless order.
+  /// Where a row stands in the endless order.
+  int64_t position_of(int64_t step, int64_t micro_step, int64_t row) const;
+  /// The sample at a position of that order.
   int64_t sample_of(int64_t position) const;
 
   TokenDataset dataset_;

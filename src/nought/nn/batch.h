@@ -18,18 +18,25 @@ inline constexpr int32_t kIgnoredTarget = -100;
 /// weights: [rows, length] f32, how much the loss of each target counts. Undefined: each counts 1.
 /// placeholder: a rank that has nothing to read takes part in what all do together. Its targets are ignored, and its
 /// tokens are none of those over which means are taken.
-/// Host code makes a batch and reads it (Memory::host_pool()); kernels get that of on_device().
+/// row_keys: of a batch to train on, a number for each row that random numbers of the forward pass (dropout) are drawn
+/// by: the same wherever the row is computed, and another one each time that the row is read. Empty: nothing is
+/// dropped. Host code makes a batch and reads it (Memory::host_pool()); kernels get that of on_device().
 struct Batch {
   Tensor input_ids, targets;
   std::vector<std::vector<int32_t>> document_starts = {};
   Tensor weights = {};
   bool placeholder = false;
+  std::vector<uint64_t> row_keys = {};
 };
 
 /// The batch where kernels read it.
 inline Batch on_device(const Context& context, const Batch& batch) {
-  return {context.on_device(batch.input_ids), context.on_device(batch.targets), batch.document_starts,
-          context.on_device(batch.weights), batch.placeholder};
+  return {context.on_device(batch.input_ids),
+          context.on_device(batch.targets),
+          batch.document_starts,
+          context.on_device(batch.weights),
+          batch.placeholder,
+          batch.row_keys};
 }
 
 }  // namespace nought

@@ -20,7 +20,8 @@ Batch part_of(const Context& context, const Batch& batch, const ContextTokens& t
           part(batch.targets, int32_t{}),
           {},
           part(batch.weights, float{}),
-          batch.placeholder};
+          batch.placeholder,
+          batch.row_keys};
 }
 
 }  // namespace nought

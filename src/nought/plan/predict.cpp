@@ -152,7 +152,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.operations = whole.work.operations;
   prediction.at_synchronizations = rank.synchronize([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
-    const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+    Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+    batch.row_keys.clear();
     engine.evaluate(std::span(&batch, 1), 1);
   }
   // A checkpoint or an export puts the parts of a Unit's parameters together.
