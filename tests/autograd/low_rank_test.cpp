@@ -1,6 +1,8 @@
 // The product of low rank that is added to some columns of a result, and its gradients.
 #include "nought/autograd/low_rank.h"
 
+#include <array>
+
 #include "support/gradient_check.h"
 
 namespace nought::low_rank_test {
@@ -38,6 +40,19 @@ TEST(LowRank, a_whole_product_has_the_right_gradients) {
   const LowRankColumns all{.b = unit.add("b", {kOut, 2}, Init::zeros()), .rank = 2, .end = kOut, .scale = 0.25};
   test::GradientCheck(context, unit, test::random(context, {kTokens, kIn}, 1), [&](Tape& tape, const Var& x) {
     return add_low_rank(tape, linear(tape, x, w, {}, WeightLayout::out_in), x, a, {all});
+  }).run();
+}
+
+TEST(LowRank, what_is_dropped_has_no_part_in_gradients) {
+  const Context context = Context::reference();
+  Unit unit("u");
+  const TwoLayers layers(unit);
+  const ParameterView w = unit.add("w", {kOut, kIn}, Init::zeros());
+  const LowRankDropout dropout{.probability = 0.5,
+                               .key = 3,
+                               .rows = context.upload<int64_t>({kTokens}, std::array<int64_t, kTokens>{7, 8, 9, 1})};
+  test::GradientCheck(context, unit, test::random(context, {kTokens, kIn}, 1), [&](Tape& tape, const Var& x) {
+    return add_low_rank(tape, linear(tape, x, w, {}, WeightLayout::out_in), x, layers.a, layers.columns, dropout);
   }).run();
 }
 

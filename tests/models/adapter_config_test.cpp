@@ -38,6 +38,12 @@ TEST(AdapterConfig, scales_are_alpha_by_rank_or_by_its_root) {
   EXPECT_DOUBLE_EQ(read(R"({"use_rslora": true})").scale_of(4, 6), 3);
 }
 
+TEST(AdapterConfig, dropout_is_read_and_written) {
+  EXPECT_EQ(read("{}").dropout, 0);
+  EXPECT_EQ(read(R"({"lora_dropout": 0.05})").dropout, 0.05);
+  EXPECT_EQ(read(R"({"lora_dropout": 0.05})").to_json()["lora_dropout"], 0.05);
+}
+
 TEST(AdapterConfig, lists_patterns_and_starts_are_read) {
   const AdapterConfig config =
       read(R"({"type": "lora", "target_modules": ["q_proj", "v_proj"], "layers_to_transform": 3,
@@ -54,7 +60,7 @@ TEST(AdapterConfig, lists_patterns_and_starts_are_read) {
 TEST(AdapterConfig, what_is_not_supported_is_refused_by_name_unless_it_is_off) {
   const std::vector<std::pair<const char*, const char*>> cases{
       {R"({"use_dora": true})", "A: use_dora = true is not supported yet (DoRA)"},
-      {R"({"lora_dropout": 0.1})", "lora_dropout = 0.1 is not supported yet"},
+      {R"({"lora_dropout": 1})", "lora_dropout: expected a number >= 0 and < 1, found 1"},
       {R"({"bias": "some"})", "bias: expected none, all or lora_only"},
       {R"({"target_parameters": ["w"]})", "target_parameters = [\"w\"] is not supported yet"},
       {R"({"peft_type": "IA3"})", "peft_type = \"IA3\" is not supported"},

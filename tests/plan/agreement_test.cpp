@@ -163,6 +163,7 @@ TEST(Agreement, holds_with_adapters) {
     const bool all = stage < 2;
     config.adapter = resolve_adapter({.r = 16, .targets = all ? LayerChoice{.pattern = "all-linear"} : LayerChoice{}},
                                      config, "RUN.json");
+    config.adapter.dropout = stage % 2 == 0 ? 0.05 : 0;
     const Layout layout{
         .ranks = 2,
         .zero_stage = stage,

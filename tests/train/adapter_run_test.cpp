@@ -87,6 +87,7 @@ TEST_F(AdapterRuns, save_checkpoints_of_the_adapter_and_its_states_alone) {
 }
 
 TEST_F(AdapterRuns, go_on_from_a_checkpoint_on_another_layout) {
+  plan.adapter->dropout = 0.2;
   const test::ToldRun whole = run_plan(plan);
   test::expect_resumes(plan, whole, 3, 1);
   fs::remove_all(folder / "out/checkpoint-6");
@@ -162,6 +163,47 @@ TEST(AdapterTraining, meshes_give_what_one_rank_gives) {
                            {.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
                            {.sizes = {.context = 2}, .stage = 2}},
                           each, each.run());
+}
+
+/// With dropout of what A reads, which is a function of (seed, step, sample, layer).
+test::TrainingCase dropping(const char* model, const LayerChoice& targets) {
+  test::TrainingCase each = adapted(model, targets);
+  each.model.adapter.dropout = 0.25;
+  return each;
+}
+
+TEST(AdapterTraining, what_is_dropped_is_the_same_at_every_stage_and_however_it_is_computed_again) {
+  test::TrainingCase each = dropping("grouped_heads", kAll);
+  each.mesh = test::sharded(2, 0);
+  const test::TrainingResult result = test::same_at_every_stage(each);
+  for (const Recompute mode : {Recompute::selective, Recompute::full}) {
+    each.recompute.mode = mode;
+    test::expect_same_bits(each.run(), result);
+  }
+  each.recompute = {}, each.model.adapter.dropout = 0;
+  EXPECT_NE(each.run().losses, result.losses);
+}
+
+TEST(AdapterTraining, what_is_dropped_is_the_same_on_every_mesh) {
+  for (test::TrainingCase each : {dropping("grouped_heads", kAll), dropping("latent", kLatent)}) {
+    const test::TrainingResult alone = each.run();
+    test::expect_close_on({{.sizes = {.tensor = 2}},
+                           {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
+                           {.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
+                           {.sizes = {.context = 2}, .stage = 2}},
+                          each, alone);
+    each.recompute.mlp_tiles = 2, each.accumulation = 2;
+    test::expect_close(each.run(), alone);
+  }
+}
+
+TEST(AdapterTraining, evaluation_drops_nothing) {
+  test::TrainingCase each = dropping("grouped_heads", kAll);
+  each.evaluates = true, each.steps.end = 1, each.lr = 0;
+  const test::TrainingResult result = each.run();
+  each.model.adapter.dropout = 0;
+  EXPECT_EQ(result.validations, each.run().validations);
+  EXPECT_NE(result.losses, each.run().losses);
 }
 
 TEST(AdapterTraining, tiles_of_units_are_refused_by_name) {

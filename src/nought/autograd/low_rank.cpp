@@ -44,13 +44,42 @@ void expand(const Context& context, const Tensor& z, const LowRankColumns& of, c
   if (!all) put_columns(context, part, y, of.begin, true);
 }
 
+/// x with what is dropped of it.
+Tensor dropped(const Context& context, const Tensor& x, const LowRankDropout& dropout) {
+  if (!dropout.active()) return x;
+  Tensor y = context.empty(x.shape(), x.dtype(), Category::workspace);
+  context.run(Dropout{.x = x,
+                      .rows = dropout.rows,
+                      .y = y,
+                      .key = dropout.key,
+                      .probability = dropout.probability,
+                      .first_column = dropout.first_column});
+  return y;
+}
+
+/// dx of d_all A, where x lost what was dropped.
+void add_to_dx(const Context& context, const Tensor& d_all, const ParameterView& a, const LowRankDropout& dropout,
+               const GradSink& dx) {
+  if (!dropout.active())
+    return context.run(MatMul{.a = d_all, .b = a.value(), .c = dx.into, .accumulate = dx.accumulate});
+  const Tensor whole = context.empty(dx.into.shape(), dx.into.dtype(), Category::workspace);
+  context.run(MatMul{.a = d_all, .b = a.value(), .c = whole});
+  context.run(Dropout{.x = whole,
+                      .rows = dropout.rows,
+                      .y = dx.into,
+                      .key = dropout.key,
+                      .probability = dropout.probability,
+                      .first_column = dropout.first_column,
+                      .accumulate = dx.accumulate});
+}
+
 }  // namespace
 
 Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
-                 const std::vector<LowRankColumns>& columns) {
+                 const std::vector<LowRankColumns>& columns, const LowRankDropout& dropout) {
   const Context& context = tape.context();
   const Tensor all = context.empty({x.value.rows(), a.shape()[0]}, x.value.dtype());
-  context.run(MatMul{.a = x.value, .b = a.value(), .c = all, .transpose_b = true});
+  context.run(MatMul{.a = dropped(context, x.value, dropout), .b = a.value(), .c = all, .transpose_b = true});
   std::vector<Tensor> shrunken;
   bool trained = a.trained();
   int64_t first = 0;
@@ -62,7 +91,7 @@ Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
   }
   return tape.record(
       y.value, {y, x, Wanted(trained)},
-      [y = Var{{}, y.slot}, x = Saved(x, a.trained()), a, columns, shrunken](Gradients& gradients, Tensor dy) {
+      [y = Var{{}, y.slot}, x = Saved(x, a.trained()), a, columns, shrunken, dropout](Gradients& gradients, Tensor dy) {
         const Context& context = gradients.context();
         const Tensor d_all = context.empty({dy.rows(), a.shape()[0]}, dy.dtype());
         const bool alone = columns.size() == 1;
@@ -80,12 +109,14 @@ Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
           first += of.rank;
         }
         if (a.trained())
-          gradients.later(a, [x = x.prepared(context), d_all](const Context& context, const GradSink& da) {
-            context.run(
-                MatMul{.a = d_all, .b = x(context), .c = da.into, .transpose_a = true, .accumulate = da.accumulate});
+          gradients.later(a, [x = x.prepared(context), d_all, dropout](const Context& context, const GradSink& da) {
+            context.run(MatMul{.a = d_all,
+                               .b = dropped(context, x(context), dropout),
+                               .c = da.into,
+                               .transpose_a = true,
+                               .accumulate = da.accumulate});
           });
-        if (GradSink dx = gradients.sink(x))
-          context.run(MatMul{.a = d_all, .b = a.value(), .c = dx.into, .accumulate = dx.accumulate});
+        if (const GradSink dx = gradients.sink(x)) add_to_dx(context, d_all, a, dropout, dx);
         gradients.give(y, std::move(dy));
       });
 }

@@ -15,10 +15,21 @@ struct LowRankColumns {
   double scale = 1;
 };
 
+/// Dropout of what A reads.
+struct LowRankDropout {
+  double probability = 0;
+  uint64_t key = 0;
+  int64_t first_column = 0;  // of x among those of all ranks
+  Tensor rows = {};          // see Dropout; undefined: nothing is dropped
+
+  bool active() const { return probability > 0 && rows.defined(); }
+};
+
 /// y[:, columns] += scale * (x A^T) B^T, in place of y, whose producer does not need it. x: [tokens, in], y: [tokens,
-/// out]; a: [sum of ranks, in]. One product reads x for all columns. The gradient of y is that of the result.
+/// out]; a: [sum of ranks, in]. One product reads x for all columns, which so read the same of it where some is
+/// dropped. The gradient of y is that of the result.
 Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
-                 const std::vector<LowRankColumns>& columns);
+                 const std::vector<LowRankColumns>& columns, const LowRankDropout& dropout = {});
 
 /// y[:, begin to end] += bias, in place of y. bias: [end - begin].
 Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end);

@@ -150,6 +150,8 @@ Var Tape::run_tile(Unit& tile, const Var& x, const Body& body, TileUse use) {
 
 namespace {
 
+Tensor keys_of(const Tensor& all, Interval rows) { return all ? all.slice(rows.begin, rows.end) : Tensor(); }
+
 /// Calls visit(rows) for each tile; the last one may have fewer rows.
 template <class Visit>
 void for_each_tile(int64_t rows, int64_t tiles, const Visit& visit) {
@@ -164,28 +166,31 @@ Var Tape::run_tiles(const Var& x, int64_t tiles, bool trained, const Body& body)
   Tensor y;
   for_each_tile(rows, tiles, [&](Interval tile) {
     Tape forward(context_, false, gradients_.store_);
+    forward.row_keys_ = keys_of(row_keys_, tile);
     const Tensor part = body(forward, constant(x.value.slice(tile.begin, tile.end))).value;
     if (!y) y = context_.empty({rows, part.dim(-1)}, part.dtype());
     context_.copy(part, y.slice(tile.begin, tile.end));
   });
-  return record(y, {x, Wanted(trained)}, [x = Saved(x), tiles, body](Gradients& gradients, const Tensor& dy) {
-    const Context& context = gradients.context();
-    const Tensor value = x.prepared(context)(context);
-    const GradSink dx = gradients.sink(x);
-    for_each_tile(value.rows(), tiles, [&](Interval tile) {
-      Tape replay(context, true, gradients.store_);
-      const Tensor part = value.slice(tile.begin, tile.end);
-      const Var in = dx ? replay.input(part) : constant(part);
-      replay.backward(body(replay, in), dy.slice(tile.begin, tile.end));
-      if (!dx) return;
-      const Tensor into = dx.into.slice(tile.begin, tile.end);
-      if (dx.accumulate) {
-        context.run(AddTo{.x = replay.gradient(in), .into = into});
-      } else {
-        context.copy(replay.gradient(in), into);
-      }
-    });
-  });
+  return record(y, {x, Wanted(trained)},
+                [x = Saved(x), tiles, body, keys = row_keys_](Gradients& gradients, const Tensor& dy) {
+                  const Context& context = gradients.context();
+                  const Tensor value = x.prepared(context)(context);
+                  const GradSink dx = gradients.sink(x);
+                  for_each_tile(value.rows(), tiles, [&](Interval tile) {
+                    Tape replay(context, true, gradients.store_);
+                    replay.row_keys_ = keys_of(keys, tile);
+                    const Tensor part = value.slice(tile.begin, tile.end);
+                    const Var in = dx ? replay.input(part) : constant(part);
+                    replay.backward(body(replay, in), dy.slice(tile.begin, tile.end));
+                    if (!dx) return;
+                    const Tensor into = dx.into.slice(tile.begin, tile.end);
+                    if (dx.accumulate) {
+                      context.run(AddTo{.x = replay.gradient(in), .into = into});
+                    } else {
+                      context.copy(replay.gradient(in), into);
+                    }
+                  });
+                });
 }
 
 void Tape::backward(const Var& root, Tensor seed) {

@@ -140,6 +140,12 @@ class Tape {
   /// Records a result that is cheap to compute `again` from what the node saves anyway.
   Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward, Later again);
 
+  /// What the rows of x draw random numbers by (dropout): i64, one for each token, those of all ranks that have slices
+  /// of the tokens. Undefined: nothing is drawn. The body of a section sets it, so that running it again draws the
+  /// same.
+  void set_row_keys(Tensor keys) { row_keys_ = std::move(keys); }
+  const Tensor& row_keys() const { return row_keys_; }
+
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.
   void enter(Unit& unit);
@@ -205,6 +211,7 @@ class Tape {
   bool recording_;
   bool selective_ = false;  // cheap results are computed again
   bool result_is_unread_ = false;
+  Tensor row_keys_;
   std::vector<Node> nodes_;
   Gradients gradients_;
 };

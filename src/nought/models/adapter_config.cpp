@@ -23,7 +23,6 @@ struct Unsupported {
 constexpr auto kUnsupported = std::to_array<Unsupported>({
     {"use_dora", "false", "DoRA"},
     {"lora_bias", "false", "a bias of lora_B"},
-    {"lora_dropout", "0", "dropout on what A reads"},
     {"target_parameters", "[]", "adapters of raw parameters, such as those of experts"},
     {"trainable_token_indices", "[] | {}", "training rows of the embedding"},
     {"ensure_weight_tying", "false", "one copy of tied weights"},
@@ -252,6 +251,9 @@ AdapterConfig AdapterConfig::from_json(const OrderedJson& json, const Origins& o
   if (!reader.at("r").is_null()) config.r = reader.rank("r", reader.at("r"));
   if (!reader.at("lora_alpha").is_null()) config.alpha = reader.number("lora_alpha", reader.at("lora_alpha"));
   config.rslora = reader.boolean("use_rslora");
+  if (!reader.at("lora_dropout").is_null()) config.dropout = reader.number("lora_dropout", reader.at("lora_dropout"));
+  require<ConfigError>(config.dropout >= 0 && config.dropout < 1, "{}: expected a number >= 0 and < 1, found {}",
+                       reader.place("lora_dropout"), config.dropout);
   config.targets = reader.choice("target_modules");
   config.excluded = reader.choice("exclude_modules");
   const OrderedJson& layers = reader.at("layers_to_transform");
@@ -295,7 +297,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"loftq_config", OrderedJson::object()},
                    {"lora_alpha", number_json(alpha)},
                    {"lora_bias", false},
-                   {"lora_dropout", 0.0},
+                   {"lora_dropout", dropout},
                    {"lora_ga_config", nullptr},
                    {"megatron_config", nullptr},
                    {"megatron_core", "megatron.core"},

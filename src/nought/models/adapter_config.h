@@ -40,6 +40,7 @@ struct AdapterConfig {
   int64_t r = 8;
   double alpha = 8;  // lora_alpha
   bool rslora = false;
+  double dropout = 0;        // lora_dropout
   LayerChoice targets = {};  // not given: those of the family; the pattern "all-linear": all
   LayerChoice excluded = {};
   std::vector<int64_t> layers = {};  // layers_to_transform; none: all

@@ -106,6 +106,7 @@ class Resolver {
 
   ModelAdapter resolve() {
     add_saved();
+    result_.dropout = adapter_.dropout;
     const LayerChoice targets = this->targets();
     for (const AdaptableLayer& layer : layers_)
       if (chosen(targets, layer.name)) result_.layers.emplace(layer.name, rank_and_scale(layer));

@@ -12,6 +12,7 @@
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/context_rows.h"
 #include "nought/parallel/vocabulary.h"
+#include "nought/tensor/random.h"
 
 namespace nought {
 
@@ -140,12 +141,27 @@ std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Ba
       work_on(context, placed.input_ids, own.input_ids.span<int32_t>(), std::move(spans), parts);
   work->row_length = parts.length;
   work->part = std::move(part), work->batch = parts.several() ? &work->part : &batch;
+  work->row_keys = row_keys_of(context, batch, work->sequences);
   work->placed = std::move(placed), work->gradient_scale = gradient_scale;
   if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_, !batch.placeholder);
   return work;
 }
 
 const RouterLog* Decoder::router_log(const MicroBatchState& state) { return static_cast<const Work&>(state).log.get(); }
+
+Tensor Decoder::row_keys_of(const Context& context, const Batch& batch, const Sequences& sequences) const {
+  if (config_.adapter.dropout == 0 || batch.row_keys.empty()) return {};
+  const int64_t length = batch.input_ids.dim(1);
+  std::vector<int64_t> keys;
+  for (const uint64_t row : batch.row_keys)
+    for (int64_t i = 0; i < length; ++i) {
+      const Philox key = philox(row, static_cast<uint64_t>(i));
+      keys.push_back(static_cast<int64_t>(uint64_t{key[0]} << 32 | key[1]));
+    }
+  if (sequences.context.several()) keys = local_of<int64_t>(keys, sequences.context);
+  keys.resize(static_cast<size_t>(sequences.slices.all_rows()));
+  return context.upload<int64_t>({std::ssize(keys)}, keys);
+}
 
 void Decoder::set_positions(const Context& context, const Sequences& sequences) const {
   const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
@@ -187,6 +203,7 @@ Section Decoder::block_section(const Block& block) {
             prepare_rotation(tape.context(), work, in.value.dtype());
             const std::optional<RopeTables>& tables = block.local ? work.local_rope : work.rope;
             const RopeTables* rotation = tables ? &*tables : nullptr;
+            tape.set_row_keys(work.row_keys);
             const TokenSlices& slices = work.sequences.slices;
             const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
             const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {

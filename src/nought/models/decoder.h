@@ -115,6 +115,8 @@ class Decoder final : public Model {
                                 std::vector<AttentionSpan> spans, const ContextTokens& parts = {}) const;
   /// The tokens of a batch over the ranks that hold parts of its rows. ConfigError if a rank would have none of a row.
   ContextTokens parts_of(const Batch& batch) const;
+  /// See Tape::row_keys(): of each token of this rank's rows, as its own slice and the others have them.
+  Tensor row_keys_of(const Context& context, const Batch& batch, const Sequences& sequences) const;
   /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
   void set_positions(const Context& context, const Sequences& sequences) const;
   /// Makes tables for the longest sequence, if it is the longest so far, and notes them in `work`.

@@ -35,7 +35,8 @@ struct LowRank {
 struct ModelAdapter {
   std::map<std::string, LowRank, std::less<>> layers = {};  // by their names, "model.layers.0.self_attn.q_proj"; and
                                                             // "model.embed_tokens", y = W[id] + scale * B A[id]
-  std::vector<std::string> saved = {};                      // parameters that are trained whole, "lm_head.weight"
+  double dropout = 0;  // the share of what A reads that a step of training drops, of all but embeddings
+  std::vector<std::string> saved = {};  // parameters that are trained whole, "lm_head.weight"
 
   bool empty() const { return layers.empty() && saved.empty(); }
   /// Null for a layer that has no product of low rank.

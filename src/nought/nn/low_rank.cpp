@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "nought/tensor/random.h"
+
 namespace nought {
 
 namespace {
@@ -43,6 +45,10 @@ LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const 
     begin = end;
   }
   if (empty()) return;
+  dropout_ = {.probability = adapter.dropout,
+              .key = stable_hash(options.names.front()),
+              .first_column = cuts_inputs ? options.ranks.part(options.in).begin : 0};
+  if (options.cut == LinearCut::none) slice_ = options.slicing.rank();
   const int64_t in = cuts_inputs ? options.ranks.part(options.in).size() : options.in;
   a_ = unit.join(factors.front(), factors.back(), {ranks, in});
   size_t next = 0;
@@ -50,6 +56,13 @@ LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const 
     if (const LowRank* of = adapter.find(options.names[i]))
       columns_[next++].b = declare(unit, options, low_rank_name(options.names[i], 'B'), {options.out[i], of->rank},
                                    cuts_outputs ? 0 : -1, start_of_b(*of));
+}
+
+LowRankDropout LowRankProducts::dropout_on(const Tape& tape, int64_t rows) const {
+  LowRankDropout dropout = dropout_;
+  if (dropout.probability > 0 && tape.row_keys())
+    dropout.rows = tape.row_keys().slice(slice_ * rows, (slice_ + 1) * rows);
+  return dropout;
 }
 
 }  // namespace nought

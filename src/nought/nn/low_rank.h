@@ -32,11 +32,17 @@ class LowRankProducts {
   bool empty() const { return columns_.empty(); }
   bool trained() const { return a_.trained(); }
   /// The layers' own product y with these beside it, in place of y.
-  Var add_to(Tape& tape, const Var& y, const Var& x) const { return add_low_rank(tape, y, x, a_, columns_); }
+  Var add_to(Tape& tape, const Var& y, const Var& x) const {
+    return add_low_rank(tape, y, x, a_, columns_, dropout_on(tape, x.value.rows()));
+  }
 
  private:
+  LowRankDropout dropout_on(const Tape& tape, int64_t rows) const;
+
   ParameterView a_;  // the A of all of them
   std::vector<LowRankColumns> columns_;
+  LowRankDropout dropout_;  // without rows
+  int slice_ = 0;           // the rows of x are those of this slice of the tokens
 };
 
 }  // namespace nought
