@@ -63,7 +63,10 @@ TEST(Adapters, what_is_wrong_is_one_line) {
   EXPECT_THAT(error("generate " + kBase + " --adapter /nowhere --ids 1"),
               HasSubstr("--adapter /nowhere: expected an adapter's folder, with adapter_config.json"));
   EXPECT_THAT(error("generate " + golden_folder("open/llama") + " --adapter " + kAdapter + " --ids 1"),
+              HasSubstr("was trained on " + kBase));
+  EXPECT_THAT(error("generate " + kAdapter + " --base " + golden_folder("open/llama") + " --ids 1"),
               HasSubstr("has shape"));
+  EXPECT_THAT(error("info " + kBase + " --base " + kBase), HasSubstr("is a model itself"));
   EXPECT_THAT(error("convert " + kBase + " /tmp/never --merge"), HasSubstr("is no adapter, and --adapter names none"));
   EXPECT_THAT(error("convert " + kAdapter + " /tmp/never.gguf"), HasSubstr("--merge writes the model with it"));
 }

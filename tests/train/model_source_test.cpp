@@ -190,6 +190,33 @@ TEST(ModelSource, an_adapter_stands_for_the_model_that_it_was_trained_on) {
   EXPECT_THAT(message(R"({"base_model_name_or_path": "."})"), HasSubstr("which holds an adapter, and no model"));
 }
 
+TEST(ModelSource, the_model_of_an_adapter_may_be_named) {
+  const std::string adapter = golden_folder("lora/llama/adapter"), other = golden_folder("lora/embedding/base");
+  const FoundModel found = find_model(adapter, other);
+  EXPECT_EQ(found.folder, other);
+  EXPECT_EQ(found.adapters.at(0).folder, adapter);
+  EXPECT_THAT(message_of<ConfigError>([&] { find_model(other, adapter); }), HasSubstr("is a model itself"));
+  EXPECT_THAT(message_of<ConfigError>([&] { find_model(adapter, adapter); }),
+              HasSubstr("--base names " + adapter + ", which holds an adapter"));
+}
+
+TEST(ModelSource, an_adapter_goes_with_a_copy_of_its_model_and_with_no_other) {
+  const TempFolder folder;
+  const std::string adapter = golden_folder("lora/llama/adapter");
+  fs::copy(golden_folder("lora/llama/base"), folder / "copy");
+  EXPECT_NO_THROW(require_base(adapter, golden_folder("lora/llama/base")));
+  EXPECT_NO_THROW(require_base(adapter, folder / "copy"));
+  EXPECT_THAT(message_of<ConfigError>([&] { require_base(adapter, golden_folder("lora/embedding/base")); }),
+              HasSubstr("are others: name that model; " + adapter + " --base"));
+  std::fstream file(folder / "copy/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4, std::ios::end);  // the last value
+  file.write("\0\0\0?", 4);
+  file.close();
+  EXPECT_THROW(require_base(adapter, folder / "copy"), ConfigError);
+  folder.write("adapter_config.json", R"({"base_model_name_or_path": "gone"})");
+  EXPECT_NO_THROW(require_base(folder.path(), folder / "copy")) << "what it was trained on is not here to be compared";
+}
+
 TEST(ModelSource, a_run_does_not_train_a_model_that_is_an_adapter) {
   RunPlan plan;
   plan.model_dir = golden_folder("lora/llama/adapter");

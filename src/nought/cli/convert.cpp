@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct ConvertFlags {
   std::string source, target, format, dtype, outtype, max_shard_size;
-  std::vector<std::string> adapters;  // see parse_adapter_use()
+  AdapterFlags adapters;
   bool force = false, merge = false;
 
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
@@ -96,7 +96,7 @@ int64_t peak_resident_bytes() {
 int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
-  const FoundModel found = with_adapters(find_model(options.source), options.adapters);
+  const FoundModel found = find_model(options.source, options.adapters);
   require<ConfigError>(!options.merge || !found.adapters.empty(), "--merge: {} is no adapter, and --adapter names none",
                        options.source);
   require<ConfigError>(options.merge || found.adapters.empty() || !options.gguf(),
@@ -146,7 +146,7 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
   command->add_flag("--merge", options->merge,
                     "Of an adapter: write its model with the adapter added into the weights; without it, the adapter");
-  add_adapter_option(*command, options->adapters);
+  add_adapter_options(*command, options->adapters);
   command->add_flag("--force", options->force, "Write over what is there already");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }

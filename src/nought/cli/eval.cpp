@@ -30,7 +30,7 @@ struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
   bool model_found = false;  // see RunPlan
   std::vector<std::string> files, overrides;
-  std::vector<std::string> adapters;  // see parse_adapter_use()
+  AdapterFlags adapters;
   std::optional<int64_t> seq_length, batch_size;
   LaunchOptions launch;
   bool json = false;
@@ -40,7 +40,7 @@ struct EvalOptions {
     std::vector<std::string> warnings;
     Json run = run_file.empty() ? Json::object() : read_run_file(run_file, warnings);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
-    const std::string folder = model_found ? model_dir : find_model(model_dir).folder.string();
+    const std::string folder = model_found ? model_dir : find_model(model_dir, adapters).folder.string();
     const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(folder);
     run["model"] = folder;
     Json& data = run["data"];
@@ -69,8 +69,8 @@ struct EvalOptions {
 std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
   const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
-  const FoundModel found = options.model_found ? FoundModel{options.model_dir} : find_model(options.model_dir);
-  ModelSource(with_adapters(found, options.adapters)).model().require_positions(plan.layout.seq_length);
+  if (!options.model_found)
+    ModelSource(find_model(options.model_dir, options.adapters)).model().require_positions(plan.layout.seq_length);
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
   look_at_data(plan, *tokenizer, ValidateOptions().text_bytes);
@@ -101,12 +101,9 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
 }
 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
-  const FoundModel found = with_adapters(find_model(options.model_dir, world, context), options.adapters);
+  const FoundModel found = find_model(options.model_dir, options.adapters, world, context);
   say_choice(found.choice);
   options.model_dir = found.folder.string(), options.model_found = true;
-  options.adapters.clear();
-  for (const AdapterUse& each : found.adapters)
-    options.adapters.push_back(fmt::format("{}={}", each.folder.string(), each.scale));
   const RunPlan plan = options.plan(world.size());
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
@@ -115,6 +112,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   world.barrier().wait();
   const Mesh mesh(world, plan.layout.grid());
   const ModelSource source(found);
+  source.model().require_positions(plan.layout.seq_length);
   ModelConfig config = model_config_of(plan);
   config.adapter = source.config().adapter;
   Decoder decoder(
@@ -165,7 +163,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
       ->type_name("N");
   command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward pass")->type_name("N");
   command->add_flag("--json", options->json, "Print one JSON object");
-  add_adapter_option(*command, options->adapters);
+  add_adapter_options(*command, options->adapters);
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);

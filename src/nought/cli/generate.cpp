@@ -34,7 +34,7 @@ struct GenerateFlags : GenerationOptions {
     require<ConfigError>(ids.empty() != (prompts.empty() && prompts_file.empty()),
                          "give what to continue: --prompt, --prompts-file or --ids");
     generate.validate();
-    const ModelSource source(with_adapters(find_model(model_dir), adapters));
+    const ModelSource source(find_model(model_dir, adapters));
     // Without --ranks, mpirun makes as many ranks as the hosts have slots.
     if (launch.ranks || launch.hostfile.empty())
       generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);

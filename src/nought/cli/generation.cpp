@@ -13,7 +13,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->required();
   command.add_option("--tokenizer", options.tokenizer,
                      "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes");
-  add_adapter_option(command, options.adapters);
+  add_adapter_options(command, options.adapters);
   command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after this many new tokens")
       ->capture_default_str();
   command.add_option("--stop", options.stops, "Stop before this text; may be given several times")
@@ -41,23 +41,43 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
 }
 
-void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters) {
+void add_adapter_options(CLI::App& command, AdapterFlags& flags) {
   command
-      .add_option("--adapter", adapters,
+      .add_option("--adapter", flags.adapters,
                   "An adapter (LoRA) to read the model with, and a factor on what it adds; several add up")
       ->type_name("FOLDER[=SCALE]")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
+  command
+      .add_option(
+          "--base", flags.base,
+          "Where the first folder holds an adapter: the model to read it with, in place of the one that it names")
+      ->type_name("MODEL_DIR");
 }
 
-FoundModel with_adapters(FoundModel found, const std::vector<std::string>& adapters) {
-  for (const std::string& text : adapters) {
+namespace {
+
+FoundModel with_adapters(FoundModel found, const AdapterFlags& flags) {
+  for (const std::string& text : flags.adapters) {
     found.adapters.push_back(parse_adapter_use(text));
-    require<IoError>(holds_adapter(found.adapters.back().folder), "--adapter {}: expected an adapter's folder, with {}",
-                     text, kAdapterConfigFile);
+    const std::filesystem::path& folder = found.adapters.back().folder;
+    require<IoError>(holds_adapter(folder), "--adapter {}: expected an adapter's folder, with {}", text,
+                     kAdapterConfigFile);
+    require_base(folder, found.folder);
   }
   return found;
+}
+
+}  // namespace
+
+FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags) {
+  return with_adapters(find_model(path, std::filesystem::path(flags.base)), flags);
+}
+
+FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags, Communicator& ranks,
+                      const Context& context) {
+  return with_adapters(find_model(path, ranks, context, flags.base), flags);
 }
 
 bool GenerationOptions::gives(const std::string& flag) const {
@@ -99,7 +119,7 @@ void say_choice(const std::string& choice) {
 
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context,
                          const GenerationSizes& sizes)
-    : source_(with_adapters(find_model(options.model_dir, world, context), options.adapters)),
+    : source_(find_model(options.model_dir, options.adapters, world, context)),
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
   if (world.rank() == 0) say_choice(source_.choice());

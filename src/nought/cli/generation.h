@@ -16,10 +16,22 @@
 
 namespace nought {
 
+/// --adapter and --base: what a model is read with.
+struct AdapterFlags {
+  std::vector<std::string> adapters;  // see parse_adapter_use()
+  std::string base;                   // the model of a MODEL_DIR that holds an adapter; "": the one that it names
+};
+void add_adapter_options(CLI::App& command, AdapterFlags& flags);
+/// find_model() with these flags. IoError for what is no adapter, ConfigError for one of another model.
+FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags);
+/// Collective.
+FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags, Communicator& ranks,
+                      const Context& context);
+
 struct GenerationOptions {
   std::string model_dir, tokenizer;
-  std::vector<std::string> adapters;  // see parse_adapter_use()
-  std::vector<std::string> stops;     // texts that end a reply
+  AdapterFlags adapters;
+  std::vector<std::string> stops;  // texts that end a reply
   GenerateOptions generate;
   std::vector<const CLI::Option*> sampling_flags = {};  // --temperature and so on
 
@@ -33,11 +45,6 @@ std::string take_generation_config(const GenerationConfig& config, GenerationOpt
 
 /// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
-
-/// --adapter A[=SCALE], which may be given several times.
-void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters);
-/// The model with these adapters besides. IoError for what is none.
-FoundModel with_adapters(FoundModel found, const std::vector<std::string>& adapters);
 
 /// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
 void say_choice(const std::string& choice);

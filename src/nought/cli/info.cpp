@@ -181,14 +181,17 @@ void add_info(CLI::App& app, Invocation& invocation) {
       app, "info", "Shows this build and this machine: CPU features, threads, memory, MPI; or what is in a checkpoint",
       {"nought info", "nought info --json", "nought info out/checkpoint-500", "nought info out"});
   const auto json = std::make_shared<bool>(false);
-  const auto path = std::make_shared<std::string>();
+  const auto path = std::make_shared<std::string>(), base = std::make_shared<std::string>();
   command->add_option("PATH", *path, "A checkpoint, a Hugging Face folder, or the output_dir of a run");
+  command->add_option("--base", *base, "Of an adapter: its model, in place of the one that it names")
+      ->type_name("MODEL_DIR")
+      ->needs("PATH");
   command->add_flag("--json", *json, "Print one JSON object");
-  command->callback([&invocation, json, path] {
-    invocation.action = [json, path] {
+  command->callback([&invocation, json, path, base] {
+    invocation.action = [json, path, base] {
       const bool of_model = !path->empty();
       use_threads(threads_per_rank());
-      const OrderedJson info = of_model ? model_info(*path) : collect();
+      const OrderedJson info = of_model ? model_info(*path, *base) : collect();
       fmt::print("{}", *json ? info.dump(2) + "\n" : of_model ? model_info_text(info) : to_text(info));
       return 0;
     };

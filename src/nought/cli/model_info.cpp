@@ -125,8 +125,8 @@ void add_run_lines(const OrderedJson& info, const AddLine& line) {
 
 }  // namespace
 
-OrderedJson model_info(const fs::path& path) {
-  const FoundModel found = find_model(path);
+OrderedJson model_info(const fs::path& path, const fs::path& base) {
+  const FoundModel found = find_model(path, base);
   OrderedJson info{{"format", kModelInfoFormat.str()}, {"path", found.folder.string()}};
   if (!found.choice.empty()) info["choice"] = found.choice;
   if (!found.adapters.empty()) {

@@ -8,8 +8,8 @@
 
 namespace nought {
 
-/// IoError if the path is none of them.
-OrderedJson model_info(const std::filesystem::path& path);
+/// IoError if the path is none of them. base: see find_model().
+OrderedJson model_info(const std::filesystem::path& path, const std::filesystem::path& base = {});
 
 /// The facts for people, one per line.
 std::string model_info_text(const OrderedJson& info);

@@ -27,7 +27,8 @@ namespace {
 
 struct ProbeOptions {
   std::string model_dir, run_file, input, output;
-  std::vector<std::string> adapters, overrides;
+  std::vector<std::string> overrides;
+  AdapterFlags adapters;
   LaunchOptions launch;
   bool gradients = false;
 
@@ -38,7 +39,7 @@ struct ProbeOptions {
 
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
-  const ModelSource source(with_adapters(find_model(options.model_dir), options.adapters));
+  const ModelSource source(find_model(options.model_dir, options.adapters));
   require_cuttable(source.config(), plan.layout.tensor_ranks, plan.layout.ranks);
   require_spreadable(source.config(), plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
   if (plan.layout.context_method == ContextMethod::heads)
@@ -58,7 +59,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   const RunPlan plan = options.plan(world.size());
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
-  const FoundModel found = with_adapters(find_model(options.model_dir, world, context), options.adapters);
+  const FoundModel found = find_model(options.model_dir, options.adapters, world, context);
   say_choice(found.choice);
   const ModelSource source(found);
   const Mesh mesh(world, plan.layout.grid());
@@ -97,7 +98,7 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
-  add_adapter_option(*command, options->adapters);
+  add_adapter_options(*command, options->adapters);
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);

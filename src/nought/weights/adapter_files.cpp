@@ -104,18 +104,25 @@ AdapterConfig read_adapter_config(const fs::path& folder) {
   return AdapterConfig::from_json(OrderedJson::parse(text), Origins(path.string()));
 }
 
+std::optional<fs::path> present_base_of_adapter(const fs::path& folder) {
+  const std::string base = read_adapter_config(folder).base;
+  std::error_code ignored;
+  if (base.empty()) return {};
+  if (fs::path beside = (folder / base).lexically_normal(); fs::is_directory(beside, ignored)) return beside;
+  if (fs::is_directory(base, ignored)) return base;
+  return hub_snapshot(base);
+}
+
 fs::path base_of_adapter(const fs::path& folder) {
   const std::string base = read_adapter_config(folder).base;
   require<ConfigError>(!base.empty(),
-                       "{}: does not say what it was trained on (base_model_name_or_path is null): name that model, "
-                       "and the adapter by --adapter {}",
-                       (folder / kAdapterConfigFile).string(), folder.string());
-  std::error_code ignored;
-  if (const fs::path beside = (folder / base).lexically_normal(); fs::is_directory(beside, ignored)) return beside;
-  require<IoError>(fs::is_directory(base, ignored) || hub_snapshot(base),
-                   "{}: was trained on {}, which is not there: name that model, and the adapter by --adapter {}",
-                   folder.string(), excerpt(base), folder.string());
-  return base;
+                       "{}: does not say what it was trained on (base_model_name_or_path is null): name that model by "
+                       "--base",
+                       (folder / kAdapterConfigFile).string());
+  const std::optional<fs::path> found = present_base_of_adapter(folder);
+  require<IoError>(found.has_value(), "{}: was trained on {}, which is not there: name that model by --base",
+                   folder.string(), excerpt(base));
+  return *found;
 }
 
 AdapterUse parse_adapter_use(const std::string& text) {

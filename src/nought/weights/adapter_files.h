@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder);
 /// The path, or the name in the hub's cache, of the model that it was trained on: relative to its own folder if that
 /// leads somewhere. ConfigError if it does not say.
 std::filesystem::path base_of_adapter(const std::filesystem::path& folder);
+/// base_of_adapter() if that is there; nothing if not, or if the adapter does not say.
+std::optional<std::filesystem::path> present_base_of_adapter(const std::filesystem::path& folder);
 
 /// An adapter that a model is read with, and a factor on what it adds.
 struct AdapterUse {

@@ -1,6 +1,7 @@
 #include "nought/weights/model_source.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
@@ -105,53 +106,65 @@ std::string model_within(const fs::path& path) {
 
 /// The model that an adapter was trained on, with it. `path`: its folder, a checkpoint of it, or the output folder of
 /// the run that trained it.
-FoundModel of_adapter(const fs::path& path) {
+FoundModel of_adapter(const fs::path& path, const fs::path& named) {
   const std::vector<fs::path> checkpoints = is_checkpoint(path) ? std::vector<fs::path>{} : list_checkpoints(path);
   const FoundModel own = is_checkpoint(path)   ? of_checkpoint(path)
                          : checkpoints.empty() ? FoundModel{path}
                                                : newest_of(path, checkpoints.back());
-  const fs::path base = base_of_adapter(own.folder);
-  require<ConfigError>(!holds_adapter(base), "{}: was trained on {}, which holds an adapter, and no model",
-                       own.folder.string(), base.string());
+  const fs::path base = named.empty() ? base_of_adapter(own.folder) : named;
+  require<ConfigError>(!holds_adapter(base), "{}: {} {}, which holds an adapter, and no model", own.folder.string(),
+                       named.empty() ? "was trained on" : "--base names", base.string());
   FoundModel found = find_model(base);
   if (!own.choice.empty()) found.choice = own.choice;
   found.adapters.push_back({own.folder});
   return found;
 }
 
-FoundModel of_checkpoint_or_adapter(const fs::path& path, const std::string& choice = {}) {
-  return holds_adapter(path) ? of_adapter(path) : of_checkpoint(path, choice);
-}
-
-}  // namespace
-
-FoundModel find_model(const fs::path& given) {
+/// The model of a path that exists.
+FoundModel found_in(const fs::path& given, const fs::path& path) {
   std::error_code ignored;
   const auto refuse = [&](std::string_view found) {
     fail<IoError>("{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, found {}",
                   given.string(), found);
   };
-  const fs::path path = fs::exists(given, ignored) ? given : hub_snapshot(given.string()).value_or(given);
   if (!fs::exists(path, ignored) && is_hub_name(given.string()))
     refuse(fmt::format("nothing; the hub's cache {0} does not hold it either: \"hf download {1}\" gets it",
                        hub_cache().string(), given.string()));
   if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
-  if (holds_adapter(path)) return of_adapter(path);
   if (is_checkpoint(path)) return of_checkpoint(path);
   const std::vector<fs::path> checkpoints = list_checkpoints(path);
   if (holds_weights(path)) return checkpoints.empty() ? FoundModel{path} : newest_of(path, checkpoints.back());
   if (!checkpoints.empty())
-    return of_checkpoint_or_adapter(checkpoints.back(),
-                                    fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
+    return of_checkpoint(checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
   if (!fs::is_regular_file(path / "config.json", ignored))
     refuse("a folder without config.json and checkpoints" + model_within(path));
   return {path};
 }
 
-FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& context) {
+}  // namespace
+
+FoundModel find_model(const fs::path& given, const fs::path& base) {
+  std::error_code ignored;
+  const fs::path path = fs::exists(given, ignored) ? given : hub_snapshot(given.string()).value_or(given);
+  const bool saved =
+      fs::is_directory(path, ignored) && !holds_adapter(path) && !is_checkpoint(path) && !holds_weights(path);
+  const std::vector<fs::path> checkpoints = saved ? list_checkpoints(path) : std::vector<fs::path>{};
+  const fs::path last = checkpoints.empty() ? path : checkpoints.back();
+  if (holds_adapter(last)) {
+    FoundModel found = of_adapter(last, base);
+    if (last != path) found.choice = fmt::format("{}, the last checkpoint there", last.string());
+    return found;
+  }
+  FoundModel found = found_in(given, path);
+  require<ConfigError>(base.empty(), "--base {}: {} is a model itself, and no adapter: leave it out", base.string(),
+                       given.string());
+  return found;
+}
+
+FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& context, const fs::path& base) {
   FoundModel found;
   const auto look = [&] {
-    found = find_model(path);
+    found = find_model(path, base);
     Json adapters = Json::array();
     for (const AdapterUse& each : found.adapters) adapters.push_back(each.folder.string());
     return Json{{"folder", found.folder.string()}, {"adapters", adapters}}.dump();
@@ -183,7 +196,45 @@ ModelConfig config_of(const FoundModel& found, AdaptersAre are) {
   return config;
 }
 
+/// Some elements of each parameter, which any training changes.
+std::vector<float> some_values(const ModelSource& source, const Parameter& parameter, Memory& memory) {
+  constexpr int64_t kSome = 256;
+  const Tensor values = Tensor::empty(memory, {std::min(kSome, parameter.placement.global.numel())}, DType::f32,
+                                      Category::workspace, memory.host_pool());
+  source.weights().fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
+  return values.to_vector<float>();
+}
+
+/// Whether two models have the same weights, up to the rounding of the narrower of their dtypes.
+bool same_weights(const ModelSource& a, const ModelSource& b) {
+  const auto memory = Memory::create();
+  const auto& units = a.model().units();
+  if (units.size() != b.model().units().size()) return false;
+  const double tolerance = a.dtype() == b.dtype() ? 0 : 0x1p-8;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const auto &of_a = units[i]->parameters(), &of_b = b.model().units()[i]->parameters();
+    if (of_a.size() != of_b.size()) return false;
+    for (size_t j = 0; j < of_a.size(); ++j) {
+      if (of_a[j].name != of_b[j].name || of_a[j].placement.global != of_b[j].placement.global) return false;
+      const std::vector<float> x = some_values(a, of_a[j], *memory), y = some_values(b, of_b[j], *memory);
+      for (size_t k = 0; k < x.size(); ++k)
+        if (std::abs(double{x[k]} - double{y[k]}) > tolerance * std::abs(double{x[k]})) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+void require_base(const fs::path& adapter, const fs::path& model) {
+  const std::optional<fs::path> base = present_base_of_adapter(adapter);
+  std::error_code ignored;
+  if (!base || fs::equivalent(*base, model, ignored)) return;
+  require<ConfigError>(same_weights(ModelSource(*base), ModelSource(FoundModel{model})),
+                       "{}: was trained on {}, and the weights of {} are others: name that model; {} --base {} adds it "
+                       "to this one all the same",
+                       adapter.string(), base->string(), model.string(), adapter.string(), model.string());
+}
 
 ModelSource::ModelSource(FoundModel found, AdaptersAre are)
     : folder_(found.folder), choice_(found.choice), adapters_(found.adapters), model_(config_of(found, are)) {

@@ -32,10 +32,16 @@ struct FoundModel {
 /// What the path of a model means: the path itself, the last checkpoint in it if that is newer than the weights there,
 /// or the snapshot of a model "Org/Name" in the hub's cache; of an adapter, the model that it was trained on, with the
 /// adapter. IoError says what was expected and what is there.
-FoundModel find_model(const std::filesystem::path& path);
+/// base: of an adapter, the model in place of the one that it names; "" = that one. ConfigError where there is no
+/// adapter.
+FoundModel find_model(const std::filesystem::path& path, const std::filesystem::path& base = {});
 /// Finds the folder for every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Only rank 0
 /// gets the choice, so that it is said once. Collective.
-FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, const Context& context);
+FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, const Context& context,
+                      const std::filesystem::path& base = {});
+/// ConfigError if an adapter names a model which is there, and whose weights are others than those of `model`, the
+/// folder of one. What is somewhere else, or cannot be found, may be a copy.
+void require_base(const std::filesystem::path& adapter, const std::filesystem::path& model);
 
 /// The plan with the folder that find_model() finds in place of model_dir, also where the tokenizer is the model's.
 /// Without a data.seq_length, sequences are as long as the model has positions; buckets that are "auto" get their size.

@@ -26,9 +26,8 @@ HWY_INLINE void random_words(uint64_t key, uint64_t row, int64_t first, int64_t 
 #if HWY_TARGET != HWY_SCALAR
   const U64 d;
   const hn::Rebind<uint32_t, U64> d32;
-  const auto lower = [=](hn::Vec<U64> word) HWY_ATTR {
-    return hn::TruncateTo(d32, hn::And(word, hn::Set(d, 0xFFFFFFFFu)));
-  };
+  const auto lower = [=](hn::Vec<U64> word)
+                         HWY_ATTR { return hn::TruncateTo(d32, hn::And(word, hn::Set(d, 0xFFFFFFFFu))); };
   for (const auto lanes = static_cast<int64_t>(hn::Lanes(d)); block + lanes <= count; block += lanes) {
     const Words w = philox_lanes(key, hn::Iota(d, static_cast<uint64_t>(first + block)), row);
     hn::StoreInterleaved4(lower(w.w0), lower(w.w1), lower(w.w2), lower(w.w3), d32, words + 4 * block);
@@ -52,8 +51,8 @@ HWY_INLINE void drop(const Dropout& op, const uint16_t* bits, const T* x, T* y, 
   sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR {
     // The bits lie in a buffer that is longer than what is read.
     const auto random = hn::PromoteTo(di, hn::LoadU(d16, bits + i));
-    const auto value = hn::IfThenZeroElse(hn::RebindMask(d, hn::Lt(random, threshold)),
-                                          hn::Mul(access.load(d, x + i), scale));
+    const auto value =
+        hn::IfThenZeroElse(hn::RebindMask(d, hn::Lt(random, threshold)), hn::Mul(access.load(d, x + i), scale));
     access.store(d, accumulate ? hn::Add(access.load(d, y + i), value) : value, y + i);
   });
 }
@@ -88,8 +87,9 @@ HWY_EXPORT(dropout);
 void run(const Dropout& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
   check(op);
-  parallel_rows(op.x.rows(), op.x.dim(-1),
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(dropout)(op, begin, end); });
+  parallel_rows(op.x.rows(), op.x.dim(-1), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(dropout)(op, begin, end);
+  });
 }
 
 }  // namespace nought::cpu
