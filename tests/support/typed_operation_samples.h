@@ -201,6 +201,25 @@ class OperationSamples {
     return {.a = values({3, 4}), .b = values({3, 4}), .out = values({3}), .factors = values({4})};
   }
 
+  ScaleColumns make(Of<ScaleColumns>) {
+    return {.x = values({3, 4}), .factors = values({4}), .y = values({3, 4}), .bias = values({4}), .offset = 1};
+  }
+  DotColumns make(Of<DotColumns>) {
+    return {.a = values({3, 4}), .b = values({3, 4}), .out = values({4}), .divisors = positive({4})};
+  }
+  LowRankNorms make(Of<LowRankNorms>) {
+    const Tensor large = positive({4});
+    for (float& each : large.span<float>()) each += 100;  // what is below a root stays positive
+    return {.squares = large,
+            .products = values({2, 4}),
+            .gram = positive({2, 2}),
+            .b = values({4, 2}),
+            .magnitudes = values({4}),
+            .norms = values({4}),
+            .factors = values({4}),
+            .scale = 0.5};
+  }
+
   CrossEntropy make(Of<CrossEntropy>) {
     return {.logits = values({3, 5}),
             .targets = ids({3}, 5),

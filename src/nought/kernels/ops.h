@@ -16,6 +16,7 @@
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/heads.h"
 #include "nought/kernels/ops/loss.h"
+#include "nought/kernels/ops/magnitudes.h"
 #include "nought/kernels/ops/matmul.h"
 #include "nought/kernels/ops/moe.h"
 #include "nought/kernels/ops/norms.h"
@@ -35,6 +36,7 @@
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
+  X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(RmsProp) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \

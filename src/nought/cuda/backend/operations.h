@@ -9,6 +9,7 @@
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/loss.h"
+#include "nought/kernels/ops/magnitudes.h"
 #include "nought/kernels/ops/moe.h"
 #include "nought/kernels/ops/norms.h"
 #include "nought/kernels/ops/optimizers.h"
@@ -54,6 +55,11 @@ void start(const SoftcapBackward& op, Place& at);
 
 // dropout.cu
 void start(const Dropout& op, Place& at);
+
+// magnitudes.cu
+void start(const ScaleColumns& op, Place& at);
+void start(const DotColumns& op, Place& at);
+void start(const LowRankNorms& op, Place& at);
 
 // embedding.cu
 void start(const Embedding& op, Place& at);
