@@ -115,6 +115,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   source.model().require_positions(plan.layout.seq_length);
   ModelConfig config = model_config_of(plan);
   config.adapter = source.config().adapter;
+  config.tie_word_embeddings = source.config().tie_word_embeddings;
   Decoder decoder(
       config, {}, {},
       ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, config), plan.layout.context_method));

@@ -11,6 +11,7 @@
 #include "nought/base/name_pattern.h"
 #include "nought/base/text.h"
 #include "nought/models/decoder.h"
+#include "nought/models/names.h"
 
 namespace nought {
 
@@ -125,6 +126,8 @@ class Resolver {
   void add_table(const LayerChoice& targets) {
     const std::string name = WeightNames::of(config_).token_embedding;
     if (adapter_.targets_all() || !chosen(targets, name)) return;
+    require<ConfigError>(!adapter_.dora, "{}: use_dora of {}, the embedding, is not supported yet: exclude it", place_,
+                         name);
     result_.layers.emplace(name, rank_and_scale({name, config_.vocab_size, config_.hidden_size}));
   }
 
@@ -181,7 +184,11 @@ class Resolver {
                          "{}: rank {} of {} is above that of its matrix, which is {} x {}: choose at most {}", place_,
                          rank, layer.name, layer.out, layer.in, std::min(layer.in, layer.out));
     const double alpha = pattern_value(adapter_.alpha_pattern, layer.name, adapter_.alpha);
-    return {.rank = rank, .scale = adapter_.scale_of(rank, alpha), .start = adapter_.start};
+    return {.rank = rank,
+            .scale = adapter_.scale_of(rank, alpha),
+            .start = adapter_.start,
+            .decomposed = adapter_.dora,
+            .bias = adapter_.bias_of_b};
   }
 
   /// Every name of the list has to be of use.
@@ -228,11 +235,13 @@ class Resolver {
   }
 
   void add_saved() {
-    require<ConfigError>(adapter_.modules_to_save.empty() || !config_.tie_word_embeddings,
-                         "{}: modules_to_save of a {} model whose head is tied to its embedding is not supported yet: "
-                         "remove it",
-                         place_, config_.family);
     std::set<std::string> used;
+    const std::string head = WeightNames::of(config_).head;  // where it is tied, no parameter has its name
+    for (const std::string& each : adapter_.modules_to_save)
+      if (config_.tie_word_embeddings && saves(each, head)) {
+        used.insert(each);
+        if (!result_.saves(head + ".weight")) result_.saved.push_back(head + ".weight");
+      }
     for (const auto& unit : decoder_.units())
       for (const Parameter& parameter : unit->parameters())
         for (const std::string& each : adapter_.modules_to_save)
@@ -313,6 +322,23 @@ std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config) {
 
 ModelAdapter resolve_adapter(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place) {
   return Resolver(adapter, config, place).resolve();
+}
+
+ModelConfig with_adapter(ModelConfig config, ModelAdapter adapter) {
+  const WeightNames names = WeightNames::of(config);
+  if (adapter.saves(names.head + ".weight") || adapter.saves(names.token_embedding + ".weight"))
+    config.tie_word_embeddings = false;
+  config.adapter = std::move(adapter);
+  return config;
+}
+
+ModelConfig merged_config(ModelConfig config, const ModelAdapter& adapter) {
+  const WeightNames names = WeightNames::of(config);
+  if (adapter.find(names.head) != nullptr || adapter.find(names.token_embedding) != nullptr)
+    config.tie_word_embeddings = false;
+  config = with_adapter(std::move(config), adapter);
+  config.adapter = {};
+  return config;
 }
 
 AdapterConfig with_named_layers(AdapterConfig adapter, const ModelConfig& config) {

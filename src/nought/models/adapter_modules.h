@@ -23,6 +23,13 @@ std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config);
 /// supported, and for a rank above a matrix'.
 ModelAdapter resolve_adapter(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place);
 
+/// The config of the model with what an adapter adds. A head and a table that are one tensor are two where the adapter
+/// trains one of them whole.
+ModelConfig with_adapter(ModelConfig config, ModelAdapter adapter);
+/// The config of the model that merging an adapter gives: without it, and with a head of its own if the adapter changes
+/// that or the table alone.
+ModelConfig merged_config(ModelConfig config, const ModelAdapter& adapter);
+
 /// The config as a file says it: the layers chosen by name, where the family or "all-linear" chose them. As peft does,
 /// it writes many names as the shortest ends that tell them from other layers.
 AdapterConfig with_named_layers(AdapterConfig adapter, const ModelConfig& config);

@@ -144,7 +144,7 @@ ModelConfig model_config_of(const RunPlan& plan) {
       "training.tiled_mlp: every layer of this {} model is experts, whose products are not computed in "
       "tiles: remove it; training.recompute = \"full\" keeps nothing of them either",
       config.family);
-  if (plan.adapts()) config.adapter = adapter_of(plan, config);
+  if (plan.adapts()) config = with_adapter(config, adapter_of(plan, config));
   if (plan.moe_quantized_dispatch) {
     require<ConfigError>(
         config.hidden_size % 4 == 0,

@@ -27,9 +27,11 @@ class HfWeights final : public StateSource {
             const Tensor& destination) const override;
   /// The dtype in which the first parameter is stored.
   DType dtype() const { return dtype_; }
-  /// The dtype in which a parameter is stored. Some folders store a few parameters in fp32.
+  /// The dtype in which a parameter is stored, or the first one for what is not. Some folders store a few parameters in
+  /// fp32.
   DType dtype_of(const Parameter& parameter) const {
-    return parameter.role == ParameterRole::adapter ? dtype_ : files_.at(stored_name_.at(parameter.name)).dtype;
+    const auto stored = stored_name_.find(parameter.name);
+    return stored == stored_name_.end() ? dtype_ : files_.at(stored->second).dtype;
   }
   /// A hash of the model's weights: the same for the same names, dtypes, shapes and values, in whatever files.
   std::string content_hash() const;

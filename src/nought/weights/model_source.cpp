@@ -10,6 +10,7 @@
 #include "nought/comm/first_rank.h"
 #include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
+#include "nought/models/names.h"
 #include "nought/text/tokenizer.h"
 #include "nought/weights/merged_weights.h"
 
@@ -192,9 +193,32 @@ namespace {
 ModelConfig config_of(const FoundModel& found, AdaptersAre are) {
   ModelConfig config = ModelConfig::from_folder(found.folder);
   config.require_loadable(found.folder.string());
-  if (are == AdaptersAre::beside && !found.adapters.empty()) config.adapter = combined_adapter(found.adapters, config);
-  return config;
+  if (found.adapters.empty()) return config;
+  ModelAdapter adapter = combined_adapter(found.adapters, config);
+  return are == AdaptersAre::merged ? merged_config(std::move(config), adapter)
+                                    : with_adapter(std::move(config), std::move(adapter));
 }
+
+/// The weights of a model whose head is its table, for one that has a head of its own as well.
+class PartedHead final : public StateSource {
+ public:
+  PartedHead(std::unique_ptr<StateSource> weights, const Decoder& stored) : weights_(std::move(weights)) {
+    const WeightNames names = WeightNames::of(stored.config());
+    head_ = names.head + ".weight";
+    for (const Parameter& parameter : stored.units().front()->parameters())
+      if (parameter.name == names.token_embedding + ".weight") table_ = &parameter;
+  }
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    weights_->fill(kind, table_ != nullptr && parameter.name == head_ ? *table_ : parameter, elements, destination);
+  }
+
+ private:
+  std::unique_ptr<StateSource> weights_;
+  std::string head_;
+  const Parameter* table_ = nullptr;
+};
 
 /// Some elements of each parameter, which any training changes.
 std::vector<float> some_values(const ModelSource& source, const Parameter& parameter, Memory& memory) {
@@ -238,13 +262,17 @@ void require_base(const fs::path& adapter, const fs::path& model) {
 
 ModelSource::ModelSource(FoundModel found, AdaptersAre are)
     : folder_(found.folder), choice_(found.choice), adapters_(found.adapters), model_(config_of(found, are)) {
+  const ModelConfig own = ModelConfig::from_folder(folder_);
+  if (own.tie_word_embeddings != model_.config().tie_word_embeddings) stored_ = std::make_unique<Decoder>(own);
+  const Decoder& stored = stored_ ? *stored_ : model_;
   if (nought::is_checkpoint(folder_)) {
-    base_ = std::make_unique<CheckpointWeights>(folder_, model_);
+    base_ = std::make_unique<CheckpointWeights>(folder_, stored);
   } else {
-    auto weights = std::make_unique<HfWeights>(folder_, model_);
+    auto weights = std::make_unique<HfWeights>(folder_, stored);
     hf_ = weights.get();
     base_ = std::move(weights);
   }
+  if (own.tie_word_embeddings) base_ = std::make_unique<PartedHead>(std::move(base_), stored);
   if (!adapters_.empty()) weights_ = with_adapters(are);
 }
 

@@ -91,10 +91,11 @@ class ModelSource {
   std::string choice_;
   std::vector<AdapterUse> adapters_;
   Decoder model_;
-  std::unique_ptr<StateSource> base_;     // the weights of the folder
-  std::unique_ptr<Decoder> adapted_;      // where adapters are merged: the model with them beside
+  std::unique_ptr<Decoder> stored_;    // the model as the folder has it, if that has no head of its own and model_ has
+  std::unique_ptr<StateSource> base_;  // the weights of the folder
+  std::unique_ptr<Decoder> adapted_;   // where adapters are merged: the model with them beside
   std::unique_ptr<StateSource> weights_;  // null if they are base_
-  const HfWeights* hf_ = nullptr;         // = base_; null for a checkpoint
+  const HfWeights* hf_ = nullptr;         // that base_ reads; null for a checkpoint
 };
 
 }  // namespace nought
