@@ -59,7 +59,7 @@ TEST(AdapterConfig, lists_patterns_and_starts_are_read) {
 
 TEST(AdapterConfig, what_is_not_supported_is_refused_by_name_unless_it_is_off) {
   const std::vector<std::pair<const char*, const char*>> cases{
-      {R"({"use_dora": true})", "A: use_dora = true is not supported yet (DoRA)"},
+      {R"({"lora_bias": true, "use_dora": true})", "A: lora_bias and use_dora do not go together"},
       {R"({"lora_dropout": 1})", "lora_dropout: expected a number >= 0 and < 1, found 1"},
       {R"({"bias": "some"})", "bias: expected none, all or lora_only"},
       {R"({"target_parameters": ["w"]})", "target_parameters = [\"w\"] is not supported yet"},
@@ -83,7 +83,8 @@ TEST(AdapterConfig, mistakes_are_named) {
 }
 
 TEST(AdapterConfig, every_file_of_peft_is_written_back_as_it_was) {
-  for (const char* name : {"llama", "gpt2", "experts", "embedding"}) {
+  for (const char* name :
+       {"llama", "gpt2", "experts", "embedding", "dora", "dora_gpt2", "bias", "tied", "tied_table"}) {
     std::ifstream file(test::golden_root() + "/lora/" + name + "/adapter/adapter_config.json");
     OrderedJson json = OrderedJson::parse(file);
     const AdapterConfig config = AdapterConfig::from_json(json, Origins(name));

@@ -120,6 +120,18 @@ TEST_F(AdapterRuns, begin_with_the_base_and_go_on_from_an_adapter) {
   EXPECT_EQ(run_plan(full).losses().front(), first.losses().front()) << "B is 0 at first";
 }
 
+TEST_F(AdapterRuns, begin_with_the_norms_of_the_base_as_magnitudes) {
+  plan.adapter->dora = true;
+  const test::ToldRun first = run_plan(plan);
+  RunPlan full = plan;
+  full.adapter.reset(), full.output_dir = (folder / "full").string();
+  EXPECT_NEAR(run_plan(full).losses().front(), first.losses().front(), 1e-5) << "every factor is 1 at first";
+  plan.adapter->start = AdapterStart::random, plan.output_dir = (folder / "random").string();
+  const double decomposed = run_plan(plan).losses().front();
+  plan.adapter->dora = false, plan.output_dir = (folder / "plain").string();
+  EXPECT_NEAR(run_plan(plan).losses().front(), decomposed, 1e-5) << "of W + BA they are 1 too";
+}
+
 TEST_F(AdapterRuns, are_told_from_runs_of_the_model_itself) {
   run_plan(plan);
   RunPlan full = plan;
@@ -195,6 +207,39 @@ TEST(AdapterTraining, what_is_dropped_is_the_same_on_every_mesh) {
     each.recompute.mlp_tiles = 2, each.accumulation = 2;
     test::expect_close(each.run(), alone);
   }
+}
+
+/// With magnitudes (DoRA).
+test::TrainingCase decomposed(const char* model, const LayerChoice& targets, double dropout) {
+  test::TrainingCase each = adapted(model, targets);
+  each.model.adapter.dropout = dropout;
+  for (auto& [name, layer] : each.model.adapter.layers) layer.decomposed = true;
+  return each;
+}
+
+TEST(AdapterTraining, magnitudes_are_the_same_at_every_stage_and_trained) {
+  test::TrainingCase each = decomposed("grouped_heads", kAll, 0);
+  each.mesh = test::sharded(2, 0);
+  const test::TrainingResult result = test::same_at_every_stage(each);
+  each.steps.end = 0;
+  const test::TrainingResult start = each.run();
+  for (const auto& [name, values] : result.weights)
+    EXPECT_EQ(values != start.weights.at(name), name.starts_with(kAdapterPrefix)) << name;
+}
+
+TEST(AdapterTraining, magnitudes_are_the_same_on_every_mesh) {
+  for (const double dropout : {0.0, 0.25})
+    for (test::TrainingCase each :
+         {decomposed("grouped_heads", kAll, dropout), decomposed("latent", kLatent, dropout)}) {
+      const test::TrainingResult alone = each.run();
+      test::expect_close_on({{.sizes = {.tensor = 2}},
+                             {.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3},
+                             {.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
+                             {.sizes = {.context = 2}, .stage = 2}},
+                            each, alone);
+      each.recompute.mode = Recompute::full;
+      test::expect_same_bits(each.run(), alone);
+    }
 }
 
 TEST(AdapterTraining, evaluation_drops_nothing) {

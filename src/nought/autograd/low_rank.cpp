@@ -121,21 +121,37 @@ Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
       });
 }
 
-Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end) {
+Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end, double scale) {
+  Tensor added = bias.value();
+  if (scale != 1) {
+    added = tape.context().empty(bias.shape(), y.value.dtype(), Category::workspace);
+    tape.context().copy(bias.value(), added);
+    scale_by(tape.context(), added, scale);
+  }
   // Each token counts as a head of one token: all of them get the same.
-  tape.context().run(CopyHeads{.from = {bias.value(), 0, end - begin},
+  tape.context().run(CopyHeads{.from = {added, 0, end - begin},
                                .to = {y.value, begin, y.value.numel(), y.value.dim(-1)},
                                .tokens = 1,
                                .num_heads = y.value.rows(),
                                .head_dim = end - begin,
                                .broadcast = true,
                                .accumulate = true});
-  return tape.record(y.value, {y, bias}, [y = Var{{}, y.slot}, bias, begin, end](Gradients& gradients, Tensor dy) {
-    const Context& context = gradients.context();
-    if (GradSink db = gradients.sink(bias))
-      context.run(SumRows{columns_of(context, dy, begin, end), db.into, db.accumulate});
-    gradients.give(y, std::move(dy));
-  });
+  return tape.record(
+      y.value, {y, bias}, [y = Var{{}, y.slot}, bias, begin, end, scale](Gradients& gradients, Tensor dy) {
+        const Context& context = gradients.context();
+        if (const GradSink db = gradients.sink(bias)) {
+          const Tensor part = columns_of(context, dy, begin, end);
+          if (scale == 1) {
+            context.run(SumRows{part, db.into, db.accumulate});
+          } else {
+            const Tensor sum = context.empty({end - begin}, statistics_dtype(dy.dtype()), Category::workspace);
+            context.run(SumRows{part, sum});
+            scale_by(context, sum, scale);
+            db.accumulate ? context.run(AddTo{.x = sum, .into = db.into}) : context.run(Cast{.x = sum, .y = db.into});
+          }
+        }
+        gradients.give(y, std::move(dy));
+      });
 }
 
 }  // namespace nought

@@ -31,7 +31,7 @@ struct LowRankDropout {
 Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
                  const std::vector<LowRankColumns>& columns, const LowRankDropout& dropout = {});
 
-/// y[:, begin to end] += bias, in place of y. bias: [end - begin].
-Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end);
+/// y[:, begin to end] += scale * bias, in place of y. bias: [end - begin].
+Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin, int64_t end, double scale = 1);
 
 }  // namespace nought

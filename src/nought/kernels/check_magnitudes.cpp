@@ -11,8 +11,8 @@ void expect(std::string_view op, std::string_view name, const Tensor& x, int64_t
 }
 
 void expect_rows(std::string_view op, std::string_view name, const Tensor& x) {
-  require<ShapeError>(is_float(x.dtype()) && x.rank() >= 1 && x.dim(-1) > 0, "{}: {} is {}, expected rows of floats", op,
-                      name, x);
+  require<ShapeError>(is_float(x.dtype()) && x.rank() >= 1 && x.dim(-1) > 0, "{}: {} is {}, expected rows of floats",
+                      op, name, x);
 }
 
 }  // namespace

@@ -21,8 +21,6 @@ struct Unsupported {
   std::string_view what;
 };
 constexpr auto kUnsupported = std::to_array<Unsupported>({
-    {"use_dora", "false", "DoRA"},
-    {"lora_bias", "false", "a bias of lora_B"},
     {"target_parameters", "[]", "adapters of raw parameters, such as those of experts"},
     {"trainable_token_indices", "[] | {}", "training rows of the embedding"},
     {"ensure_weight_tying", "false", "one copy of tied weights"},
@@ -251,6 +249,10 @@ AdapterConfig AdapterConfig::from_json(const OrderedJson& json, const Origins& o
   if (!reader.at("r").is_null()) config.r = reader.rank("r", reader.at("r"));
   if (!reader.at("lora_alpha").is_null()) config.alpha = reader.number("lora_alpha", reader.at("lora_alpha"));
   config.rslora = reader.boolean("use_rslora");
+  config.dora = reader.boolean("use_dora");
+  config.bias_of_b = reader.boolean("lora_bias");
+  require<ConfigError>(!config.bias_of_b || !config.dora, "{} and use_dora do not go together: remove one of the two",
+                       reader.place("lora_bias"));
   if (!reader.at("lora_dropout").is_null()) config.dropout = reader.number("lora_dropout", reader.at("lora_dropout"));
   require<ConfigError>(config.dropout >= 0 && config.dropout < 1, "{}: expected a number >= 0 and < 1, found {}",
                        reader.place("lora_dropout"), config.dropout);
@@ -296,7 +298,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"layers_to_transform", layers.empty() ? OrderedJson() : OrderedJson(layers)},
                    {"loftq_config", OrderedJson::object()},
                    {"lora_alpha", number_json(alpha)},
-                   {"lora_bias", false},
+                   {"lora_bias", bias_of_b},
                    {"lora_dropout", dropout},
                    {"lora_ga_config", nullptr},
                    {"megatron_config", nullptr},
@@ -314,7 +316,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"task_type", text_json(task_type)},
                    {"trainable_token_indices", nullptr},
                    {"use_bdlora", nullptr},
-                   {"use_dora", false},
+                   {"use_dora", dora},
                    {"use_qalora", false},
                    {"use_rslora", rslora},
                    {"velora_config", nullptr}};

@@ -41,6 +41,8 @@ struct AdapterConfig {
   double alpha = 8;  // lora_alpha
   bool rslora = false;
   double dropout = 0;        // lora_dropout
+  bool dora = false;         // use_dora
+  bool bias_of_b = false;    // lora_bias
   LayerChoice targets = {};  // not given: those of the family; the pattern "all-linear": all
   LayerChoice excluded = {};
   std::vector<int64_t> layers = {};  // layers_to_transform; none: all

@@ -23,11 +23,14 @@ enum class AdapterStart : uint8_t {
   random     // false: both as torch's Linear begins
 };
 
-/// y = W x + scale * B A x, with A [rank, in] and B [out, rank].
+/// y = W x + scale * B A x, with A [rank, in] and B [out, rank]. Decomposed (DoRA, arXiv 2402.09353), output o of it is
+/// multiplied by m_o / |row o of W + scale * B A|, where magnitudes m are trained and norms are constants.
 struct LowRank {
   int64_t rank = 0;
   double scale = 1;
   AdapterStart start = AdapterStart::uniform;
+  bool decomposed = false;
+  bool bias = false;  // of B: y gets scale * it too
 
   bool operator==(const LowRank&) const = default;
 };
@@ -43,6 +46,11 @@ struct ModelAdapter {
   const LowRank* find(std::string_view layer) const {
     const auto found = layers.find(layer);
     return found == layers.end() ? nullptr : &found->second;
+  }
+  /// Whether it has no magnitudes, nor biases of B.
+  bool has_products_alone() const {
+    return std::none_of(layers.begin(), layers.end(),
+                        [](const auto& each) { return each.second.decomposed || each.second.bias; });
   }
   bool saves(std::string_view parameter) const {
     return std::find(saved.begin(), saved.end(), parameter) != saved.end();
@@ -62,6 +70,18 @@ inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 /// Names of an embedding's factors; A is [vocabulary, rank] here, and the transpose in files.
 inline std::string embedding_factor_name(std::string_view layer, char factor) {
   return std::string(kAdapterPrefix).append(layer).append(".lora_embedding_").append(1, factor);
+}
+
+/// Ends the name of the bias of a layer's B.
+inline constexpr std::string_view kBiasOfB = ".lora_B.bias";
+inline std::string low_rank_bias_name(std::string_view layer) {
+  return std::string(kAdapterPrefix).append(layer).append(kBiasOfB);
+}
+
+inline constexpr std::string_view kMagnitudeOfLayer = ".lora_magnitude_vector";
+/// The name of a layer's magnitudes.
+inline std::string magnitude_name(std::string_view layer) {
+  return std::string(kAdapterPrefix).append(layer).append(kMagnitudeOfLayer);
 }
 
 /// Names of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".

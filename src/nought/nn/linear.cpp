@@ -85,7 +85,8 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
                                .fused = options.fused,
                                .cut = cut_,
                                .ranks = ranks_,
-                               .slicing = slicing});
+                               .slicing = slicing,
+                               .layout = layout_});
 }
 
 Var Linear::operator()(Tape& tape, const Var& x, const TokenSlices& slices) const {
@@ -97,8 +98,11 @@ Var Linear::enter(Tape& tape, const Var& x, const TokenSlices& slices) const {
 }
 
 Var Linear::multiply(Tape& tape, const Var& x) const {
-  const Var y = linear(tape, x, weight_, adds_bias() ? bias_ : ParameterView{}, layout_, fp8_);
-  Var sum = low_rank_.empty() ? y : low_rank_.add_to(tape, y, x);
+  const ParameterView bias = adds_bias() ? bias_ : ParameterView{};
+  const auto own = [&] { return linear(tape, x, weight_, bias, layout_, fp8_); };
+  Var sum = low_rank_.empty()           ? own()
+            : low_rank_.is_decomposed() ? low_rank_.decomposed(tape, x, weight_, bias, fp8_)
+                                        : low_rank_.add_to(tape, own(), x);
   for (const ColumnsBias& each : biases_) sum = add_bias(tape, sum, each.bias, each.begin, each.end);
   return sum;
 }

@@ -56,6 +56,99 @@ LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const 
     if (const LowRank* of = adapter.find(options.names[i]))
       columns_[next++].b = declare(unit, options, low_rank_name(options.names[i], 'B'), {options.out[i], of->rank},
                                    cuts_outputs ? 0 : -1, start_of_b(*of));
+  declare_biases(unit, adapter, options);
+  declare_magnitudes(unit, adapter, options);
+}
+
+void LowRankProducts::declare_biases(Unit& unit, const ModelAdapter& adapter, const Options& options) {
+  // Each of the ranks that share inputs adds a part of it, and forms a part of its gradient.
+  if (options.cut == LinearCut::inputs) bias_parts_ = options.ranks.size();
+  for (size_t i = 0; i < options.names.size(); ++i) {
+    const LowRank* of = adapter.find(options.names[i]);
+    if (of == nullptr || !of->bias) continue;
+    biases_.push_back(declare(unit, options, low_rank_bias_name(options.names[i]), {options.out[i]},
+                              options.cut == LinearCut::outputs ? 0 : -1, start_of_b(*of)));
+  }
+  require(biases_.empty() || biases_.size() == columns_.size(), "{}: some of its layers have no bias of B",
+          options.names.front());
+}
+
+void LowRankProducts::declare_magnitudes(Unit& unit, const ModelAdapter& adapter, const Options& options) {
+  layout_ = options.layout;
+  if (options.cut == LinearCut::inputs) sharers_ = options.ranks;
+  const int dim = options.cut == LinearCut::outputs ? 0 : -1;
+  size_t next = 0;
+  for (size_t i = 0; i < options.names.size(); ++i) {
+    const LowRank* of = adapter.find(options.names[i]);
+    if (of == nullptr || !of->decomposed) continue;
+    const LowRankColumns& columns = columns_[next++];
+    magnitudes_.push_back(
+        {declare(unit, options, magnitude_name(options.names[i]), {options.out[i]}, dim, Init::ones()), columns.begin,
+         columns.end});
+  }
+  require(magnitudes_.empty() || magnitudes_.size() == columns_.size(), "{}: some of its layers are decomposed",
+          options.names.front());
+}
+
+ColumnFactors LowRankProducts::factors_of(const Context& context, const Tensor& weight) const {
+  const bool out_in = layout_ == WeightLayout::out_in;
+  const int64_t outputs = weight.dim(out_in ? 0 : 1);
+  const DType dtype = statistics_dtype(weight.dtype());
+  const auto ones = [&] {
+    Tensor all = context.empty({outputs}, dtype);
+    context.run(Fill{.x = all, .value = 1});
+    return all;
+  };
+  const ColumnFactors result{ones(), ones()};
+  int64_t first = 0;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const LowRankColumns& of = columns_[i];
+    const int64_t n = of.end - of.begin, rank = of.rank;
+    const Tensor rows = out_in ? weight.slice(of.begin, of.end) : weight, a = a_.value().slice(first, first + rank);
+    const Tensor sums = context.empty({n + rank * n + rank * rank}, dtype, Category::workspace);
+    const Tensor squares = sums.flat(0, n), products = sums.flat(n, n + rank * n).reshape({rank, n}),
+                 gram = sums.flat(n + rank * n, sums.numel()).reshape({rank, rank});
+    out_in ? context.run(DotRows{.a = rows, .b = rows, .out = squares})
+           : context.run(DotColumns{.a = rows, .b = rows, .out = squares});
+    context.run(MatMul{.a = a, .b = rows, .c = products, .transpose_b = out_in});
+    context.run(MatMul{.a = a, .b = a, .c = gram, .transpose_b = true});
+    if (sharers_.several()) sharers_.group().wait(sharers_.group().all_reduce(sums), *context.stream);
+    context.run(LowRankNorms{.squares = squares,
+                             .products = products,
+                             .gram = gram,
+                             .b = of.b.value(),
+                             .magnitudes = magnitudes_[i].magnitude.value(),
+                             .norms = result.norms.flat(of.begin, of.end),
+                             .factors = result.factors.flat(of.begin, of.end),
+                             .scale = of.scale});
+    first += rank;
+  }
+  return result;
+}
+
+Var LowRankProducts::decomposed(Tape& tape, const Var& x, const WeightView& weight, const ParameterView& bias,
+                                const Fp8Layer& fp8) const {
+  const Context& context = tape.context();
+  const ColumnFactors factors = factors_of(context, weight.value().values);
+  const LowRankDropout dropout = dropout_on(tape, x.value.rows());
+  if (!dropout.active()) {
+    const Var sum = add_low_rank(tape, linear(tape, x, weight, {}, layout_, fp8), x, a_, columns_);
+    return scale_columns(tape, sum, factors, magnitudes_, bias);
+  }
+  // As peft has it: y = W x + (factor - 1) W x' + factor * scale * B A x', where x' is what is left of x.
+  const Var y = linear(tape, x, weight, bias, layout_, fp8), left = drop(tape, x, dropout);
+  const Var own = scale_columns(tape, linear(tape, left, weight, {}, layout_, fp8), factors, magnitudes_, {}, 1);
+  const Tensor zeros = context.zeros(y.value.shape(), y.value.dtype());
+  const Var added = add_low_rank(tape, Tape::constant(zeros), left, a_, columns_);
+  return nought::add_to(tape, nought::add_to(tape, y, own), scale_columns(tape, added, factors, magnitudes_, {}));
+}
+
+Var LowRankProducts::add_to(Tape& tape, const Var& y, const Var& x) const {
+  Var sum = add_low_rank(tape, y, x, a_, columns_, dropout_on(tape, x.value.rows()));
+  for (size_t i = 0; i < biases_.size(); ++i)
+    sum = add_bias(tape, sum, biases_[i], columns_[i].begin, columns_[i].end,
+                   columns_[i].scale / static_cast<double>(bias_parts_));
+  return sum;
 }
 
 LowRankDropout LowRankProducts::dropout_on(const Tape& tape, int64_t rows) const {

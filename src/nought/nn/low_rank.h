@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "nought/autograd/low_rank.h"
+#include "nought/autograd/functions.h"
+#include "nought/autograd/magnitudes.h"
 #include "nought/nn/adapter.h"
 #include "nought/nn/linear_cut.h"
 #include "nought/parallel/tensor_ranks.h"
@@ -23,7 +24,8 @@ class LowRankProducts {
     std::vector<int64_t> fused = {};  // see Cut
     LinearCut cut = LinearCut::none;
     TensorRanks ranks = {};
-    TensorRanks slicing = {};  // LinearCut::none: x and y are slices of the tokens of so many ranks
+    TensorRanks slicing = {};                    // LinearCut::none: x and y are slices of the tokens of so many ranks
+    WeightLayout layout = WeightLayout::out_in;  // of the layers' weight
   };
   LowRankProducts() = default;
   /// Declares the factors in the Unit, behind what it has already.
@@ -32,15 +34,28 @@ class LowRankProducts {
   bool empty() const { return columns_.empty(); }
   bool trained() const { return a_.trained(); }
   /// The layers' own product y with these beside it, in place of y.
-  Var add_to(Tape& tape, const Var& y, const Var& x) const {
-    return add_low_rank(tape, y, x, a_, columns_, dropout_on(tape, x.value.rows()));
-  }
+  Var add_to(Tape& tape, const Var& y, const Var& x) const;
+
+  /// Whether it multiplies outputs by magnitudes: then decomposed() is the layers' product, this one and the bias.
+  bool is_decomposed() const { return !magnitudes_.empty(); }
+  /// weight: of the layers, joined.
+  Var decomposed(Tape& tape, const Var& x, const WeightView& weight, const ParameterView& bias,
+                 const Fp8Layer& fp8) const;
 
  private:
+  void declare_biases(Unit& unit, const ModelAdapter& adapter, const Options& options);
+  void declare_magnitudes(Unit& unit, const ModelAdapter& adapter, const Options& options);
+  /// Collective where ranks share the inputs.
+  ColumnFactors factors_of(const Context& context, const Tensor& weight) const;
   LowRankDropout dropout_on(const Tape& tape, int64_t rows) const;
 
   ParameterView a_;  // the A of all of them
   std::vector<LowRankColumns> columns_;
+  std::vector<ParameterView> biases_;         // of B, of each of these, if they have any
+  std::vector<MagnitudeColumns> magnitudes_;  // of each of these, if they are decomposed
+  WeightLayout layout_ = WeightLayout::out_in;
+  TensorRanks sharers_;     // of the inputs
+  int bias_parts_ = 1;      // see declare_biases()
   LowRankDropout dropout_;  // without rows
   int slice_ = 0;           // the rows of x are those of this slice of the tokens
 };

@@ -5,6 +5,8 @@
 #include "nought/base/json.h"
 #include "nought/comm/first_rank.h"
 #include "nought/io/atomic_file.h"
+#include "nought/io/convert.h"
+#include "nought/weights/adapted_matrix.h"
 
 namespace nought {
 
@@ -28,6 +30,44 @@ ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config) {
   return resolve_adapter(config_of(plan), config, place);
 }
 
+AdapterStartValues::AdapterStartValues(uint64_t seed, const ModelConfig& config, const Model& model,
+                                       const ModelAdapter& adapter, const StateSource& base)
+    : start_(seed), base_(base), layout_(config.weight_layout), adapter_(adapter), context_(Context::cpu()) {
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) parameters_[parameter.name] = &parameter;
+}
+
+Tensor AdapterStartValues::whole(const StateSource& source, const std::string& name) const {
+  const Parameter& parameter = *parameters_.at(name);
+  Tensor values = context_.empty(parameter.placement.global, DType::f32, Category::workspace);
+  source.fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
+  return values;
+}
+
+Tensor AdapterStartValues::magnitudes(std::string_view layer) const {
+  const Tensor weight = whole(base_, std::string(layer).append(kWeightOfLayer));
+  const LowRank& of = *adapter_.find(layer);
+  if (of.start == AdapterStart::random)
+    add_product(context_,
+                weight_factors(whole(start_, low_rank_name(layer, 'A')), whole(start_, low_rank_name(layer, 'B')),
+                               layout_, of.scale, *context_.memory),
+                0, weight);
+  return output_norms(context_, weight, layout_);
+}
+
+void AdapterStartValues::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+                              const Tensor& destination) const {
+  if (parameter.role != ParameterRole::adapter) return base_.fill(kind, parameter, elements, destination);
+  std::string_view layer = layer_of(parameter.name, kMagnitudeOfLayer);
+  if (layer.empty() || kind != StateKind::master) return start_.fill(kind, parameter, elements, destination);
+  layer.remove_prefix(kAdapterPrefix.size());
+  const Tensor all = magnitudes(layer);
+  for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+    convert_elements(all.dtype(), all.flat(interval.begin, interval.end).raw(), values.dtype(), values.raw(),
+                     interval.size());
+  });
+}
+
 AdapterRun::AdapterRun(const RunPlan& plan, Communicator& world, const Context& context)
     : seed_(plan.seed),
       from_(plan.adapter_dir),
@@ -42,7 +82,7 @@ AdapterRun::AdapterRun(const RunPlan& plan, Communicator& world, const Context& 
 
 std::string AdapterRun::begin(ShardedModel& model) const {
   if (from_.empty()) {
-    model.load(AdapterStartValues(seed_, base_.weights()));
+    model.load(AdapterStartValues(seed_, base_.config(), model.model(), adapter_, base_.weights()));
     return fmt::format("{} with a new adapter from seed {}", base_.folder().string(), seed_);
   }
   model.load(AdapterWeights({{from_}}, model.model(), base_.config(), base_.weights()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -18,18 +19,24 @@ ModelAdapter adapter_of(const RunPlan& plan, const ModelConfig& config);
 /// The values that an adapter begins with, where it begins anew, and those of its base.
 class AdapterStartValues final : public StateSource {
  public:
-  AdapterStartValues(uint64_t seed, const StateSource& base) : start_(seed), base_(base) {}
+  /// config: of the base. model: with the adapter.
+  AdapterStartValues(uint64_t seed, const ModelConfig& config, const Model& model, const ModelAdapter& adapter,
+                     const StateSource& base);
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
-            const Tensor& destination) const override {
-    const StateSource& source =
-        parameter.role == ParameterRole::adapter ? static_cast<const StateSource&>(start_) : base_;
-    source.fill(kind, parameter, elements, destination);
-  }
+            const Tensor& destination) const override;
 
  private:
+  Tensor whole(const StateSource& source, const std::string& name) const;
+  /// The norms of the outputs of what the layer begins with.
+  Tensor magnitudes(std::string_view layer) const;
+
   InitialState start_;
   const StateSource& base_;
+  WeightLayout layout_;
+  const ModelAdapter& adapter_;
+  std::map<std::string, const Parameter*> parameters_;
+  Context context_;
 };
 
 class AdapterRun {

@@ -30,9 +30,18 @@ struct Factor {
   int rank_dim() const { return is_a && !of_table ? 0 : 1; }
 };
 
+/// The layer whose magnitudes, or bias of B, it has; "" for another parameter.
+std::string_view layer_of_vector(const Parameter& parameter) {
+  if (parameter.role != ParameterRole::adapter) return "";
+  for (const std::string_view kind : {kMagnitudeOfLayer, kBiasOfB})
+    if (const std::string_view layer = layer_of(parameter.name, kind); !layer.empty())
+      return layer.substr(kAdapterPrefix.size());
+  return "";
+}
+
 /// Nothing for another parameter.
 std::optional<Factor> factor_of(const Parameter& parameter) {
-  if (parameter.role != ParameterRole::adapter) return {};
+  if (parameter.role != ParameterRole::adapter || !layer_of_vector(parameter).empty()) return {};
   std::string_view name = parameter.name;
   name.remove_prefix(kAdapterPrefix.size());
   constexpr std::string_view kTable = ".lora_embedding_", kLinear = ".lora_";
@@ -66,6 +75,8 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
         const LowRank* of = adapter.find(factor->layer);
         if (of == nullptr) continue;
         shape = with_extent(shape, factor->rank_dim(), of->rank);
+      } else if (const LowRank* of = adapter.find(layer_of_vector(parameter))) {
+        if (parameter.name.ends_with(kBiasOfB) ? !of->bias : !of->decomposed) continue;
       } else if (!adapter.saves(parameter.name)) {
         continue;
       }
@@ -146,6 +157,9 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
       return one;
     }
     require<ConfigError>(one.saved.empty(), "{}: an adapter with modules_to_save does not add up with others", place);
+    require<ConfigError>(one.has_products_alone(),
+                         "{}: an adapter with use_dora or lora_bias does not add up with others: merge it first",
+                         place);
     for (const auto& [name, of] : one.layers) all.layers[name].rank += of.rank;
   }
   return all;
@@ -156,15 +170,6 @@ std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& 
   if (const std::string_view layer = layer_of(parameter.name, kBiasOfLayer); adapter.find(layer) != nullptr)
     return fmt::format("{}{}.base_layer{}", kAdapterPrefix, layer, kBiasOfLayer);
   return std::string(kAdapterPrefix).append(parameter.name);
-}
-
-Tensor transposed(const Tensor& x, Memory& memory) {
-  const int64_t rows = x.dim(0), columns = x.dim(1);
-  Tensor y = Tensor::empty(memory, {columns, rows}, DType::f32, Category::workspace, memory.host_pool());
-  const std::vector<float> values = x.to_vector<float>();
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) y.data<float>()[j * rows + i] = values[static_cast<size_t>(i * columns + j)];
-  return y;
 }
 
 Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory) {

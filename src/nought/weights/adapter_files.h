@@ -10,6 +10,7 @@
 #include "nought/io/safetensors_writer.h"
 #include "nought/models/adapter_modules.h"
 #include "nought/nn/model.h"
+#include "nought/weights/adapted_matrix.h"
 #include "nought/zero/state.h"
 
 namespace nought {
@@ -41,8 +42,6 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
 
 /// The name of a parameter in an adapter's file, where all that is trained lies.
 std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& adapter);
-/// The transpose of a matrix on the host, in f32.
-Tensor transposed(const Tensor& x, Memory& memory);
 /// The values of a parameter as its file has them: A of an embedding is turned, and turning twice changes nothing. On
 /// the host.
 Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory);

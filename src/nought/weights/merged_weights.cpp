@@ -9,33 +9,63 @@ MergedWeights::MergedWeights(const Model& model, const ModelConfig& config, std:
     : layout_(config.weight_layout), adapter_(config.adapter), weights_(std::move(weights)), context_(Context::cpu()) {
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) parameters_[parameter.name] = &parameter;
+  for (const auto& [layer, of] : adapter_.layers)
+    require<ConfigError>(!of.bias || parameters_.contains(std::string(layer).append(kBiasOfLayer)),
+                         "{} has no bias that the adapter's (lora_bias) could be merged into: use it unmerged", layer);
 }
 
-const MergedWeights::Factors* MergedWeights::factors_of(const Parameter& weight) const {
+Tensor MergedWeights::read(const Parameter& parameter) const {
+  Tensor values = context_.empty(parameter.placement.global, DType::f32, Category::workspace);
+  weights_->fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
+  return values;
+}
+
+Tensor MergedWeights::with_bias_of_b(const Parameter& bias, const LowRank& of) const {
+  const Tensor sum = read(bias), added = read(*parameters_.at(low_rank_bias_name(layer_of(bias.name, kBiasOfLayer))));
+  context_.run(Scale{.x = added, .factor = of.scale});
+  context_.run(AddTo{.x = added, .into = sum});
+  return sum;
+}
+
+const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) const {
+  if (weight.role == ParameterRole::bias) {
+    const LowRank* with = adapter_.find(layer_of(weight.name, kBiasOfLayer));
+    if (with == nullptr || !with->bias) return nullptr;
+    if (last_.of != weight.name) last_ = {.of = weight.name, .factors = {}, .whole = with_bias_of_b(weight, *with)};
+    return &last_;
+  }
   const std::string_view layer = layer_of(weight.name, kWeightOfLayer);
   const LowRank* of = adapter_.find(layer);
   if (of == nullptr) return nullptr;
   if (last_.of == weight.name) return &last_;
   const bool is_table = weight.role == ParameterRole::embedding;
-  const auto read = [&](char factor) {
-    const Parameter& parameter =
-        *parameters_.at(is_table ? embedding_factor_name(layer, factor) : low_rank_name(layer, factor));
-    Tensor values = context_.empty(parameter.placement.global, DType::f32, Category::workspace);
-    weights_->fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
-    return values;
+  const auto factor = [&](char which) {
+    return read(*parameters_.at(is_table ? embedding_factor_name(layer, which) : low_rank_name(layer, which)));
   };
-  const Tensor a = read('A'), b = read('B');
-  const bool out_in = layout_ == WeightLayout::out_in && !is_table;
-  last_ = {.of = weight.name,
-           .rows = out_in     ? b
-                   : is_table ? a
-                              : transposed(a, *context_.memory),
-           .columns = out_in ? a : transposed(b, *context_.memory),
-           .scale = of->scale};
+  // A of a table has its rows: the table is [in, out], and A is the transpose already.
+  const Tensor a = factor('A'), b = factor('B');
+  WeightFactors factors = is_table ? WeightFactors{a, transposed(b, *context_.memory), of->scale}
+                                   : weight_factors(a, b, layout_, of->scale, *context_.memory);
+  last_ = {.of = weight.name, .factors = std::move(factors), .whole = {}};
+  if (of->decomposed) last_.whole = decomposed(weight, last_.factors);
   return &last_;
 }
 
-void MergedWeights::add(const Factors& factors, Interval elements, const Tensor& values, int64_t columns) const {
+Tensor MergedWeights::decomposed(const Parameter& weight, const WeightFactors& factors) const {
+  const Tensor sum = read(weight);
+  add_product(context_, factors, 0, sum);
+  const Tensor norms = output_norms(context_, sum, layout_),
+               magnitudes = read(*parameters_.at(magnitude_name(layer_of(weight.name, kWeightOfLayer))));
+  const bool out_in = layout_ == WeightLayout::out_in;
+  const int64_t columns = sum.dim(1);
+  for (int64_t i = 0; i < sum.numel(); ++i) {
+    const int64_t output = out_in ? i / columns : i % columns;
+    sum.data<float>()[i] *= magnitudes.data<float>()[output] / norms.data<float>()[output];
+  }
+  return sum;
+}
+
+void MergedWeights::add(const WeightFactors& factors, Interval elements, const Tensor& values, int64_t columns) const {
   if (elements.empty()) return;
   const int64_t first = elements.begin / columns, last = ceil_div(elements.end, columns);
   const Tensor product = context_.empty({last - first, columns}, DType::f32, Category::workspace);
@@ -47,13 +77,15 @@ void MergedWeights::add(const Factors& factors, Interval elements, const Tensor&
 
 void MergedWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                          const Tensor& destination) const {
-  const Factors* const factors = kind == StateKind::master ? factors_of(parameter) : nullptr;
-  if (factors == nullptr) return weights_->fill(kind, parameter, elements, destination);
+  const Change* const change = kind == StateKind::master ? change_of(parameter) : nullptr;
+  if (change == nullptr) return weights_->fill(kind, parameter, elements, destination);
   const Tensor sums = context_.empty({destination.numel()}, DType::f32, Category::workspace);
-  weights_->fill(kind, parameter, elements, sums);
+  if (!change->whole) weights_->fill(kind, parameter, elements, sums);
   const int64_t columns = parameter.placement.global[1];
-  for_each_interval(elements, sums,
-                    [&](Interval interval, const Tensor& values) { add(*factors, interval, values, columns); });
+  for_each_interval(elements, sums, [&](Interval interval, const Tensor& values) {
+    if (change->whole) return context_.copy(change->whole.flat(interval.begin, interval.end), values);
+    add(change->factors, interval, values, columns);
+  });
   convert_elements(DType::f32, sums.raw(), destination.dtype(), destination.raw(), sums.numel());
 }
 

@@ -1,5 +1,5 @@
 // MergedWeights: the weights of a model with an adapter added into them: W + scale * B A, formed in fp32 and rounded
-// once.
+// once; and of a decomposed adapter m / |W + scale * B A| of that.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include "nought/kernels/kernels.h"
 #include "nought/models/config.h"
 #include "nought/nn/model.h"
+#include "nought/weights/adapted_matrix.h"
 #include "nought/zero/state.h"
 
 namespace nought {
@@ -16,30 +17,34 @@ namespace nought {
 /// The weights of the model without its adapter.
 class MergedWeights final : public StateSource {
  public:
-  /// model: with the adapter that `config` has. weights: of it.
+  /// model: with the adapter that `config` has. weights: of it. ConfigError where a bias of B has none to be added to.
   MergedWeights(const Model& model, const ModelConfig& config, std::unique_ptr<StateSource> weights);
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
 
  private:
-  /// The factors of a layer, f32: what is added to row i of its weight is scale * (row i of `rows`) * `columns`.
-  struct Factors {
-    std::string of;  // the weight that they are added to
-    Tensor rows;     // [rows, rank]
-    Tensor columns;  // [rank, columns]
-    double scale = 1;
+  /// What becomes of a layer's weight, f32.
+  struct Change {
+    std::string of;  // the weight
+    WeightFactors factors;
+    Tensor whole;  // where outputs are multiplied too: all of the result; undefined: what is asked for is computed
   };
-  /// Null for a weight that has none. Kept until another one is asked for.
-  const Factors* factors_of(const Parameter& weight) const;
-  void add(const Factors& factors, Interval elements, const Tensor& values, int64_t columns) const;
+  /// Null for a weight, or a bias, that stays. Kept until another one is asked for.
+  const Change* change_of(const Parameter& weight) const;
+  /// All of a bias with that of B.
+  Tensor with_bias_of_b(const Parameter& bias, const LowRank& of) const;
+  Tensor read(const Parameter& parameter) const;
+  /// All of a decomposed layer's weight.
+  Tensor decomposed(const Parameter& weight, const WeightFactors& factors) const;
+  void add(const WeightFactors& factors, Interval elements, const Tensor& values, int64_t columns) const;
 
   const WeightLayout layout_;
   const ModelAdapter adapter_;
   std::unique_ptr<StateSource> weights_;
   std::map<std::string, const Parameter*> parameters_;
   const Context context_;
-  mutable Factors last_;
+  mutable Change last_;
 };
 
 }  // namespace nought

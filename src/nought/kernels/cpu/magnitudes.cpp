@@ -65,8 +65,9 @@ HWY_EXPORT(dot_columns);
 void run(const ScaleColumns& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
   check(op);
-  parallel_rows(op.x.rows(), op.x.dim(-1),
-                [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(scale_columns)(op, begin, end); });
+  parallel_rows(op.x.rows(), op.x.dim(-1), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scale_columns)(op, begin, end);
+  });
 }
 
 void run(const DotColumns& op) {
