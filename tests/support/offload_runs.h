@@ -89,10 +89,9 @@ struct Training {
         walks_back(way.walks_back),
         policy(Policy::stage(way.stage).for_ranks(way.ranks / way.replicas)),
         residency(context, mesh, policy, dtype, 0, units, way.parameters),
-        reducer(
-            context, mesh,
-            {.policy = policy, .dtype = dtype, .wire = way.wire.value_or(dtype), .tier = way.offload.gradient_tier()},
-            units),
+        reducer(context, mesh,
+                {.policy = policy, .gradient_dtype = dtype, .wire_dtype = way.wire, .offload_optimizer = way.offload},
+                units),
         optimizer(context, mesh, dtype, options, units, residency, reducer, way.offload) {
     optimizer.load(Start(), 0);
     exchange();

@@ -156,10 +156,11 @@ struct Reductions {
         ranks(ranks),
         units(make_units()),
         reducer(context, ranks, options(in_file, folder, dtype), units) {}
-  static Reducer::Options options(bool in_file, const std::string& folder, DType dtype) {
-    Reducer::Options options{.policy = Policy::stage(2), .dtype = dtype, .wire = dtype};
+  static ShardingOptions options(bool in_file, const std::string& folder, DType dtype) {
+    ShardingOptions options{.policy = Policy::stage(2), .gradient_dtype = dtype};
     if (!in_file) return options;
-    options.tier = {Pool::file, folder, {.backend = AioBackend::threads}};
+    options.offload_optimizer.tier = {Pool::file, folder, {.backend = AioBackend::threads}};
+    options.offload_optimizer.gradients_in_file = true;
     return options;
   }
   void write(Reducer::MicroBatch& of, size_t unit, size_t parameter, double value, bool early = false) {

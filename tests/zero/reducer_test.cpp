@@ -21,9 +21,9 @@ float gradient_at(size_t unit, int64_t i, int rank, int round) {
 }
 
 struct Rank {
-  Rank(Communicator& ranks, const Context& context, const Reducer::Options& options)
+  Rank(Communicator& ranks, const Context& context, const ShardingOptions& options)
       : Rank(ranks, context, options, Mesh(ranks)) {}
-  Rank(Communicator& ranks, const Context& context, const Reducer::Options& options, const Mesh& mesh)
+  Rank(Communicator& ranks, const Context& context, const ShardingOptions& options, const Mesh& mesh)
       : ranks(ranks), reducer(context, mesh, options, units) {}
 
   void write(const GradSink& sink, size_t unit, int64_t first, int round) {
@@ -90,9 +90,9 @@ void on_every_layout(const Body& body) {
           run_ranks(ranks, [&](Communicator& group, const Context& context) {
             Rank rank(group, context,
                       {.policy = Policy::stage(stage).for_ranks(ranks),
-                       .wire = wire,
                        .overlap = (stage + ranks) % 2 == 0,
-                       .bucket = bucket});
+                       .wire_dtype = wire,
+                       .reduce_bucket = bucket});
             body(rank);
           });
         }
@@ -120,7 +120,7 @@ TEST(Reducer, hops_have_the_sums_of_every_micro_batch_alone_or_in_buckets) {
           Rank rank(group, context,
                     {.policy = Policy::stage(3),
                      .overlap = overlap,
-                     .bucket = bucket,
+                     .reduce_bucket = bucket,
                      .codes = {.gradient_bits = 32, .feedback = ErrorFeedback{}}},
                     mesh);
           for (const int step : {0, 1}) {
@@ -215,7 +215,7 @@ TEST(Reducer, micro_batches_whose_passes_interleave_are_added_up) {
 TEST(Reducer, without_optimizer_sharding_every_rank_has_the_whole_sum) {
   for (const int64_t bucket : {kNoBuckets, kOneBucket})
     run_ranks(3, [&](Communicator& group, const Context& context) {
-      Rank rank(group, context, {.policy = Policy::stage(0), .bucket = bucket});
+      Rank rank(group, context, {.policy = Policy::stage(0), .reduce_bucket = bucket});
       rank.micro_batch(true, 0);
       rank.reducer.settle();
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
@@ -234,7 +234,7 @@ TEST(Reducer, a_bucket_takes_as_many_units_as_it_holds_in_one_collective) {
   for (const int stage : {0, 1, 2, 3})
     run_ranks(2, [&](Communicator& group, const Context& context) {
       for (const auto& [bucket, collectives] : {std::pair(kNoBuckets, 3), {int64_t{256}, 2}, {kOneBucket, 1}}) {
-        Rank rank(group, context, {.policy = Policy::stage(stage), .bucket = bucket});
+        Rank rank(group, context, {.policy = Policy::stage(stage), .reduce_bucket = bucket});
         const int64_t before = group.traffic()[Collective::reduce_scatter].calls;
         rank.micro_batch(true, 0);
         rank.reducer.settle();

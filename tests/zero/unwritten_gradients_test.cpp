@@ -73,13 +73,10 @@ void expect_sums(const Layout& layout) {
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
     const auto units = make_units();
     const Policy policy = Policy::stage(layout.stage).for_ranks(ranks.size());
-    Reducer reducer(context, ranks,
-                    {.policy = policy,
-                     .dtype = DType::f32,
-                     .wire = layout.wire,
-                     .overlap = layout.overlap,
-                     .bucket = layout.bucket},
-                    units);
+    Reducer reducer(
+        context, ranks,
+        {.policy = policy, .overlap = layout.overlap, .wire_dtype = layout.wire, .reduce_bucket = layout.bucket},
+        units);
     for (int step = 0; step < kSteps; ++step) {
       run_step(reducer, units, ranks.rank(), step);
       for (size_t unit = 0; unit < units.size(); ++unit) {

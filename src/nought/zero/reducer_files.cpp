@@ -7,8 +7,8 @@
 
 namespace nought {
 
-Tensor Reducer::early_part(const State& state, Whole& whole, Interval range, bool accumulate) {
-  for (const Whole::Part& part : whole.early)
+Tensor Reducer::early_part(const SegmentGradients& state, WholeGradients& whole, Interval range, bool accumulate) {
+  for (const WholeGradients::Part& part : whole.early)
     if (part.range == range) return part.values;
   Tensor values;
   if (accumulate) {  // earlier micro-batches have written to it: it is in the file
@@ -20,20 +20,20 @@ Tensor Reducer::early_part(const State& state, Whole& whole, Interval range, boo
   return values;
 }
 
-Tensor Reducer::take_up(State& state) {
+Tensor Reducer::take_up(SegmentGradients& state) {
   store_->settle(UnderWay::kMost - 1);  // one is written while another one is added to
   if (!state.shard_begun) return store_->device_room(state.partition.padded(), dtype_, Category::gradients);
   const GradientStore::Arrival arrival = state.coming ? *std::exchange(state.coming, {}) : store_->bring(*state.stored);
   for (size_t next = place_of(state.at); next-- > 0;) {
-    State& below = states_[next];
-    if (!swaps_whole(below) || !below.shard_begun || below.whole.values) continue;
+    SegmentGradients& below = segments_[next];
+    if (!below.swaps_whole() || !below.shard_begun || below.whole.values) continue;
     if (overlap_ && !below.coming) below.coming = store_->bring(*below.stored);
     break;
   }
   return store_->await(arrival);
 }
 
-void Reducer::put_back(State& state, bool last) {
+void Reducer::put_back(SegmentGradients& state, bool last) {
   clear_unwritten(state, state.whole);
   if (last) add_parts(state, state.whole);
   const Tensor values = std::exchange(state.whole.values, {});
@@ -44,7 +44,7 @@ void Reducer::put_back(State& state, bool last) {
 }
 
 void Reducer::finish_swapped(MicroBatch& of, size_t place) {
-  State& state = states_[place];
+  SegmentGradients& state = segments_[place];
   if (of.begun_[place]) --state.open, of.begun_[place] = false;
   const bool is_here = state.whole.values || !state.whole.early.empty();
   if (of.last_ || (is_here && state.open == 0)) put_back(state, of.last_);  // else others are adding to it

@@ -38,14 +38,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   expect({});
   if (!options_.training) return;
-  const Reducer::Options reductions{.policy = options_.policy,
-                                    .dtype = options_.gradient_dtype,
-                                    .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
-                                    .overlap = options_.overlap,
-                                    .bucket = options_.reduce_bucket,
-                                    .tier = options_.offload_optimizer.gradient_tier(),
-                                    .codes = options_.codes};
-  reducer_.emplace(context_, mesh_, reductions, model_.units());
+  reducer_.emplace(context_, mesh_, options_, model_.units());
   if (options_.codes.feedback) keep_for_rank([this] { return reducer_->errors(); });
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);

@@ -30,6 +30,8 @@ struct ShardingOptions {
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;
+
+  DType wire() const { return wire_dtype.value_or(gradient_dtype); }
 };
 
 }  // namespace nought
