@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/file_dataset.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +63,7 @@ TEST(TokenDataset, documents_follow_each_other_with_a_separator) {
   TempFolder folder;
   const std::vector<std::filesystem::path> files{folder.write("1", "ab"), folder.write("2", ""),
                                                  folder.write("3", "c")};
-  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 4);
+  const TokenDataset dataset = test::dataset_of(files, *make_tokenizer("bytes"), 4);
   EXPECT_EQ(dataset.num_tokens(), 5);  // an empty file is no document
   EXPECT_THAT(sample(dataset, 0).first, ElementsAre('a', 'b', 0, 'c'));
   EXPECT_THAT(sample(dataset, 0).second, ElementsAre('b', 0, 'c', 0));
@@ -72,7 +73,7 @@ TEST(TokenDataset, tells_where_documents_begin_in_a_sample) {
   TempFolder folder;
   const std::vector<std::filesystem::path> files{folder.write("1", "ab"), folder.write("2", "cde"),
                                                  folder.write("3", "f")};
-  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 4);  // ab0 cde0 f0
+  const TokenDataset dataset = test::dataset_of(files, *make_tokenizer("bytes"), 4);  // ab0 cde0 f0
   EXPECT_THAT(dataset.document_starts(0), ElementsAre(0, 3));
   EXPECT_THAT(dataset.document_starts(1), ElementsAre(0, 3));
 }
@@ -121,7 +122,7 @@ TEST(TokenDataset, a_document_longer_than_a_block_is_read_whole) {
   std::string text(2'500'000, 'x');
   text[1 << 20] = 'y';
   const std::vector<std::filesystem::path> files{folder.write("1", text)};
-  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 1 << 20);
+  const TokenDataset dataset = test::dataset_of(files, *make_tokenizer("bytes"), 1 << 20);
   EXPECT_EQ(dataset.num_tokens(), 2'500'001);
   EXPECT_EQ(sample(dataset, 1).first[0], 'y');
 }
@@ -168,7 +169,7 @@ TEST(TokenDataset, masked_tokens_are_ignored_targets) {
   writer.add(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<uint8_t>{0, 0, 1, 1, 0});
   writer.write(folder / "a.tokens");
   const std::vector<std::filesystem::path> files{folder / "a.tokens"};
-  const TokenDataset dataset = TokenDataset::from_files(files, *tokenizer, 4);
+  const TokenDataset dataset = test::dataset_of(files, *tokenizer, 4);
   std::vector<int32_t> inputs(4), targets(4);
   dataset.sample(0, inputs, targets);
   EXPECT_THAT(inputs, ElementsAre(1, 2, 3, 4));
@@ -183,7 +184,7 @@ TEST(TokenDataset, refuses_token_files_of_another_tokenizer) {
   writer.add(std::vector<int32_t>{1, 2});
   writer.write(folder / "a.tokens");
   const std::vector<std::filesystem::path> files{folder / "a.tokens"};
-  EXPECT_THAT(message_of<ConfigError>([&] { TokenDataset::from_files(files, *make_tokenizer("bytes"), 1); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { test::dataset_of(files, *make_tokenizer("bytes"), 1); }),
               HasSubstr("was written with another tokenizer, of 1000 tokens"));
 }
 

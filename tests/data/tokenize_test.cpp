@@ -3,6 +3,7 @@
 #include <map>
 
 #include "support/byte_level.h"
+#include "support/documents.h"
 #include "support/golden_tokens.h"
 #include "support/size.h"
 #include <gmock/gmock.h>
@@ -94,7 +95,7 @@ TEST(Tokenize, the_tokens_are_those_of_whole_documents_wherever_portions_are_cut
     options.overwrite = true;
     const TokenizeProgress progress = run(options, *tokenizer);
     std::vector<int32_t> whole;
-    for (const fs::path& input : options.inputs) tokenizer->encode_document(test::read_bytes(input), whole);
+    for (const fs::path& input : options.inputs) test::encode_document(*tokenizer, test::read_bytes(input), whole);
     const Documents documents = documents_in(options.output);
     EXPECT_EQ(documents.ids, whole) << name;
     EXPECT_EQ(documents.count, 3);
@@ -184,7 +185,7 @@ TEST(Tokenize, a_separator_ends_a_document_and_is_no_part_of_it) {
   for (int i = 0; i < 80; ++i) {
     const std::string story = prose(1 + i % 7, i);
     text += (i > 0 ? "<|end|>" : "") + story;
-    tokenizer->encode_document(story, expected);
+    test::encode_document(*tokenizer, story, expected);
   }
   for (const std::string ending : {"", "<|end|>", "<|end|><|end|>"}) {
     TokenizeOptions options = options_for(folder, {folder.write("stories.txt", text + ending)});
@@ -204,7 +205,7 @@ TEST(Tokenize, json_lines_give_the_field_of_each_line) {
   options.corpus.field = "body";
   EXPECT_EQ(run(options, *tokenizer).documents, 2);
   std::vector<int32_t> expected;
-  tokenizer->encode_document("one", expected), tokenizer->encode_document("tw\u00f6", expected);
+  test::encode_document(*tokenizer, "one", expected), test::encode_document(*tokenizer, "tw\u00f6", expected);
   EXPECT_EQ(documents_in(options.output).ids, expected);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "support/message_of.h"
+#include "support/parameter_rules.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +81,7 @@ TEST(CustomOptimizer, decays_and_has_groups_as_any_other) {
   const OptimizerOptions options{.method = CustomOptions{std::make_shared<Probe>(std::vector{StateKind::sum})},
                                  .weight_decay = 0.1,
                                  .groups = {{"up", 3, {}}}};
-  const std::vector<ParameterRule> rules = rules_for(options, unit);
+  const std::vector<ParameterRule> rules = test::rules_for(options, unit);
   EXPECT_EQ(rules[0].weight_decay, 0);
   EXPECT_EQ(rules[1].weight_decay, 0.1);
   EXPECT_EQ(rules[1].lr_scale, 3);

@@ -2,6 +2,7 @@
 #include "nought/optim/optimizer.h"
 
 #include "support/message_of.h"
+#include "support/parameter_rules.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ std::unique_ptr<Unit> block(ParameterRole role = ParameterRole::matrix) {
 
 std::vector<double> decays(const OptimizerOptions& options) {
   std::vector<double> result;
-  for (const ParameterRule& rule : rules_for(options, *block())) result.push_back(rule.weight_decay);
+  for (const ParameterRule& rule : test::rules_for(options, *block())) result.push_back(rule.weight_decay);
   return result;
 }
 
@@ -39,23 +40,23 @@ TEST(ParameterRule, the_first_group_that_matches_counts) {
   OptimizerOptions options{.weight_decay = 0.1};
   options.groups = {{"norm", 0.5, 0.2}, {"weight$", 3, {}}, {"attention", 9, 9.0}};
   EXPECT_THAT(decays(options), ElementsAre(0.2, 0.1, 0)) << "a group may let decay what would not";
-  const std::vector<ParameterRule> rules = rules_for(options, *block());
+  const std::vector<ParameterRule> rules = test::rules_for(options, *block());
   EXPECT_EQ(rules[0].lr_scale, 0.5);
   EXPECT_EQ(rules[1].lr_scale, 3);
   EXPECT_EQ(rules[2].lr_scale, 1);
   options.groups = {{"(", 1, {}}};
-  EXPECT_THAT(test::message_of<ConfigError>([&] { rules_for(options, *block()); }), HasSubstr("\"(\""));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { test::rules_for(options, *block()); }), HasSubstr("\"(\""));
 }
 
 TEST(ParameterRule, muon_is_for_the_products_of_blocks) {
   OptimizerOptions options{.method = MuonOptions{.lr_scale = 10, .others_lr_scale = 0.5}};
-  const std::vector<ParameterRule> inside = rules_for(options, *block());
+  const std::vector<ParameterRule> inside = test::rules_for(options, *block());
   EXPECT_TRUE(std::holds_alternative<MuonOptions>(inside[1].method));
   EXPECT_EQ(inside[1].lr_scale, 10);
   EXPECT_TRUE(std::holds_alternative<AdamOptions>(inside[0].method));
   EXPECT_EQ(inside[0].lr_scale, 0.5);
   const auto is_muon = [&](ParameterRole role) {
-    return std::holds_alternative<MuonOptions>(rules_for(options, *block(role))[1].method);
+    return std::holds_alternative<MuonOptions>(test::rules_for(options, *block(role))[1].method);
   };
   for (const ParameterRole role : {ParameterRole::expert, ParameterRole::router}) EXPECT_TRUE(is_muon(role));
   for (const ParameterRole role : {ParameterRole::embedding, ParameterRole::head, ParameterRole::bias})
@@ -64,7 +65,7 @@ TEST(ParameterRule, muon_is_for_the_products_of_blocks) {
 
 TEST(ParameterRule, what_is_not_trained_has_none) {
   const auto unit = block(ParameterRole::choice_bias);
-  EXPECT_EQ(rules_for({.weight_decay = 0.1, .decay_all = true}, *unit).size(), 2u);
+  EXPECT_EQ(test::rules_for({.weight_decay = 0.1, .decay_all = true}, *unit).size(), 2u);
   EXPECT_THAT(test::message_of<Error>([&] { rule_for({}, unit->parameters()[1]); }), HasSubstr("attention.weight"));
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "support/documents.h"
 #include "support/temp_folder.h"
 
 #include "nought/data/token_file.h"
@@ -16,7 +17,7 @@ inline std::string write_tokens(const TempFolder& folder, const std::string& nam
                                 size_t kept = 0) {
   const auto bytes = make_tokenizer("bytes");
   std::vector<int32_t> ids;
-  bytes->encode_document(text, ids);
+  encode_document(*bytes, text, ids);
   std::vector<uint8_t> targets;
   for (size_t i = 0; kept > 0 && i < ids.size(); ++i) targets.push_back(i / kept % 3 == 0);
   TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());

@@ -1,5 +1,6 @@
 #include "nought/engine/evaluation.h"
 
+#include "support/file_dataset.h"
 #include "support/message_of.h"
 #include "support/tiny_llama.h"
 #include "support/token_file.h"
@@ -40,7 +41,7 @@ TEST(Evaluation, counts_every_target_once_and_is_the_same_for_every_number_of_ra
     // 20 whole samples and a part of one, which ranks and batches do not divide.
     const std::string text = some_text(40).substr(0, 20 * kLength + 5);
     const std::vector<std::filesystem::path> files{test::write_tokens(folder, "data.tokens", text, masked ? 10 : 0)};
-    const TokenDataset data = TokenDataset::from_files(files, *make_tokenizer("bytes"), kLength);
+    const TokenDataset data = test::dataset_of(files, *make_tokenizer("bytes"), kLength);
     const Evaluation one = evaluation_of(data, 1, 0, 1);
     if (!masked) {
       EXPECT_EQ(one.targets, static_cast<int64_t>(text.size()));  // all but the first, and the separator

@@ -3,6 +3,7 @@
 
 #include "support/message_of.h"
 #include "support/schedules.h"
+#include "support/tapes_in_flight.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +56,7 @@ TEST(StepSchedule, says_how_many_micro_batches_are_in_flight_and_which_ends_last
     const StepSchedule made = schedule(text);
     EXPECT_EQ(made.str(), text);
     EXPECT_EQ(made.in_flight(0), in_flight) << text;
-    EXPECT_EQ(made.tapes_in_flight(), in_flight) << text;
+    EXPECT_EQ(test::tapes_in_flight(made), in_flight) << text;
     EXPECT_EQ(made.last(), last) << text;
   }
   const StepSchedule mixed = schedule("F0 F1 B0 B1 W0 reduce update");
@@ -71,7 +72,7 @@ TEST(StepSchedule, each_chunk_has_its_own_passes_transfers_and_end) {
   EXPECT_EQ(made.str(), text);
   EXPECT_EQ(made.chunks(), 2);
   EXPECT_EQ(made.micro_batches(), 2);
-  EXPECT_EQ(made.tapes_in_flight(), 2) << "micro-batch 0 in both chunks";
+  EXPECT_EQ(test::tapes_in_flight(made), 2) << "micro-batch 0 in both chunks";
   EXPECT_EQ(made.in_flight(0), 2) << "micro-batch 1 begins while micro-batch 0 is walked back";
   EXPECT_EQ(made.in_flight(1), 1);
   EXPECT_EQ(made.end_of(0, 1), 6);

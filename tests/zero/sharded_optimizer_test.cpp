@@ -2,6 +2,7 @@
 #include "nought/zero/sharded_optimizer.h"
 
 #include "support/optimizer_reference.h"
+#include "support/parameter_rules.h"
 #include "support/size.h"
 #include <gtest/gtest.h>
 
@@ -338,7 +339,7 @@ TEST(ShardedOptimizer, parameter_groups_scale_the_rate_and_choose_the_decay_by_n
     if (first) r.decay = 0.3;
     r.adam(p, g, true);
   });
-  EXPECT_THROW(rules_for({.groups = {{.pattern = "("}}}, *make_units()[0]), ConfigError);
+  EXPECT_THROW(test::rules_for({.groups = {{.pattern = "("}}}, *make_units()[0]), ConfigError);
 }
 
 NOUGHT_SIZE(medium);

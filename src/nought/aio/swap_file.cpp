@@ -174,8 +174,6 @@ SwapTraffic SwapSpace::traffic() const {
           .seconds = state_->seconds};
 }
 
-int64_t SwapSpace::staging_bytes(const AioOptions& options) { return 2 * SwapLane::room_bytes(options) + kDirectUnit; }
-
 // --- SwapFile ---
 
 struct SwapFile::State {
@@ -277,8 +275,5 @@ Event SwapFile::submit(bool write, std::vector<SwapPart> parts, Event after) {
 int64_t SwapFile::bytes() const { return state_->bytes; }
 bool SwapFile::direct() const { return state_->file && state_->file->direct(); }
 const std::string& SwapFile::name() const { return state_->name; }
-std::filesystem::path SwapFile::descriptor_path() const {
-  return fmt::format("/proc/{}/fd/{}", ::getpid(), state_->file->descriptor());
-}
 
 }  // namespace nought

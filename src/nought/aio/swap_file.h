@@ -49,8 +49,6 @@ class SwapSpace {
   /// Why io_uring is not used though `automatic` asked for it, in one line; "" if it is, or if it was not asked for.
   const std::string& note() const;
   SwapTraffic traffic() const;
-  /// The bytes that it takes of Pool::host, as Category::workspace, while it lives.
-  static int64_t staging_bytes(const AioOptions& options);
 
  private:
   friend class SwapFile;
@@ -87,8 +85,6 @@ class SwapFile {
   bool direct() const;
   /// "the swap file of rank 3 for optimizer states in /nvme"
   const std::string& name() const;
-  /// For tests: opens the file although it has no name.
-  std::filesystem::path descriptor_path() const;
 
  private:
   struct State;

@@ -102,11 +102,6 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval ra
   sources_.push_back({std::move(tokens), range, 0});
 }
 
-TokenDataset TokenDataset::from_files(std::span<const fs::path> files, const Tokenizer& tokenizer, int64_t seq_length) {
-  const DataSource source{{files.begin(), files.end()}, 0};
-  return from_sources(std::span(&source, 1), tokenizer, {.seq_length = seq_length});
-}
-
 TokenDataset TokenDataset::from_sources(std::span<const DataSource> sources, const Tokenizer& tokenizer,
                                         const DatasetOptions& options) {
   TokenDataset dataset(options);

@@ -55,9 +55,7 @@ class TokenDataset {
  public:
   /// The tokens `range` of a store, as one source.
   TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length);
-  /// Encodes text files and maps token files, in the given order, as one source. IoError, ConfigError.
-  static TokenDataset from_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer,
-                                 int64_t seq_length);
+  /// Encodes text files and maps token files, in the order of each source. IoError, ConfigError.
   static TokenDataset from_sources(std::span<const DataSource> sources, const Tokenizer& tokenizer,
                                    const DatasetOptions& options);
 

@@ -137,14 +137,6 @@ double PipelineTimeline::busy(size_t rank) const {
   return busy;
 }
 
-double PipelineTimeline::idle_within(size_t rank) const {
-  const auto pass = [](const TimedInstruction& each) { return is_pass(each.instruction.action); };
-  const auto& list = ranks.at(rank);
-  const auto first = std::find_if(list.begin(), list.end(), pass);
-  const auto last = std::find_if(list.rbegin(), list.rend(), pass);
-  return first == list.end() ? 0 : last->end - first->begin - busy(rank);
-}
-
 double PipelineTimeline::idle_share() const {
   double sum = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) sum += busy(rank);

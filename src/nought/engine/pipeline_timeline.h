@@ -31,8 +31,6 @@ struct PipelineTimeline {
   double end() const;
   /// The time that the passes of a rank take.
   double busy(size_t rank) const;
-  /// The time from a rank's first pass to the end of its last in which it runs none.
-  double idle_within(size_t rank) const;
   /// The part of the time until end() in which ranks run no pass, over all ranks: the bubble.
   double idle_share() const;
 };

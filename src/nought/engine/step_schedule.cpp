@@ -127,20 +127,16 @@ int64_t StepSchedule::end_of(int64_t micro_batch) const {
   return end;
 }
 
-int64_t StepSchedule::most_alive(std::optional<int64_t> chunk) const {
+int64_t StepSchedule::in_flight(int64_t chunk) const {
   int64_t alive = 0, most = 0;
   for (size_t place = 0; place < instructions_.size(); ++place) {
     const Instruction& each = instructions_[place];
-    if (!has_micro_batch(each.action) || (chunk && each.chunk != *chunk)) continue;
+    if (!has_micro_batch(each.action) || each.chunk != chunk) continue;
     if (each.action == Action::forward) most = std::max(most, ++alive);
     if (end_of(each.micro_batch, each.chunk) == static_cast<int64_t>(place)) --alive;
   }
   return most;
 }
-
-int64_t StepSchedule::in_flight(int64_t chunk) const { return most_alive(chunk); }
-
-int64_t StepSchedule::tapes_in_flight() const { return most_alive({}); }
 
 std::string StepSchedule::str() const {
   std::string text;

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,8 +81,6 @@ class StepSchedule {
   int64_t message_room() const { return message_room_; }
   /// The most micro-batches of which the chunk keeps something at once: begun there, and not at their end.
   int64_t in_flight(int64_t chunk) const;
-  /// The most tapes that are alive at once: the same of all chunks together, pairs of a micro-batch and a chunk.
-  int64_t tapes_in_flight() const;
   /// "F0 F1 B0 W0 B1 W1 reduce update"
   std::string str() const;
 
@@ -96,8 +93,6 @@ class StepSchedule {
     int64_t end() const;
   };
   void count();
-  /// The most pairs that are alive at once; of one chunk, or of all.
-  int64_t most_alive(std::optional<int64_t> chunk) const;
   size_t index(int64_t micro_batch, int64_t chunk) const;
   const Use& use_of(int64_t micro_batch, int64_t chunk) const { return uses_.at(index(micro_batch, chunk)); }
   bool all_walked_back() const;

@@ -251,13 +251,6 @@ ParameterRule rule_for(const OptimizerOptions& options, const Parameter& paramet
   return rule;
 }
 
-std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit& unit) {
-  std::vector<ParameterRule> rules;
-  for (const Parameter& parameter : unit.parameters())
-    if (parameter.trainable) rules.push_back(rule_for(options, parameter));
-  return rules;
-}
-
 namespace {
 
 template <class T>

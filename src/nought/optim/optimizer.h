@@ -34,8 +34,6 @@ struct ParameterRule {
 /// The rule of a parameter that is trained; Error for another. ConfigError if a group's pattern is not a regular
 /// expression.
 ParameterRule rule_for(const OptimizerOptions& options, const Parameter& parameter);
-/// The rules of the parameters of a Unit that are trained, in order.
-std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit& unit);
 
 /// Updates the span; Error for a method that gives a direction.
 void update_by(const Method& method, const Context& context, const UpdateSpan& span);

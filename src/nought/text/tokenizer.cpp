@@ -74,12 +74,6 @@ std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
 
 }  // namespace
 
-void Tokenizer::encode_document(std::string_view text, std::vector<int32_t>& ids) const {
-  begin_document(ids);
-  append(text, {}, ids);
-  end_document(ids);
-}
-
 void Tokenizer::begin_document(std::vector<int32_t>& ids) const {
   ids.insert(ids.end(), prefix().begin(), prefix().end());
 }

@@ -65,9 +65,8 @@ class Tokenizer {
     append(text, options, ids);
     return ids;
   }
-  /// Appends a whole document: prefix(), the text, suffix(), and separator() unless the suffix ends with it.
-  void encode_document(std::string_view text, std::vector<int32_t>& ids) const;
-  /// Append what encode_document() puts before the text, and after it.
+  /// Append what stands before the text of a document, prefix(), and after it: suffix(), and separator() unless the
+  /// suffix ends with it.
   void begin_document(std::vector<int32_t>& ids) const;
   void end_document(std::vector<int32_t>& ids) const;
   /// ConfigError if a model with that vocabulary lacks some of the ids; it says how to make room.

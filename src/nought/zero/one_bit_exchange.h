@@ -30,8 +30,6 @@ class OneBitExchange {
   /// What the signs of this rank, as worker and as server, have left out: f32 [padded] and [shard].
   const Tensor& worker_error() const { return worker_error_; }
   const Tensor& server_error() const { return server_error_; }
-  /// What a rank sends to each other one in each of the two phases.
-  int64_t message_bytes() const { return message_; }
 
  private:
   struct Piece {

@@ -30,9 +30,8 @@ class PowerSgd {
   void forget_errors();
   /// What a resumed run needs for the same bits.
   std::vector<RankLocalTensor> rank_local_tensors() const;
-  /// How many matrices are sent as factors, and their elements; and what is sent as it is.
+  /// How many matrices are sent as factors.
   size_t matrices() const { return matrices_.size(); }
-  int64_t rest_elements() const { return rest_; }
 
  private:
   struct Matrix {
