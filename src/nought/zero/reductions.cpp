@@ -83,9 +83,9 @@ void Reductions::reduce_to_shard(SegmentGradients& of, WholeGradients& whole, bo
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
   const bool direct = !of.shard_begun && wire_ == dtype_ && !of.stored;
   const int64_t numel = of.partition.shard();
-  const Tensor sum = direct         ? of.shard
+  const Tensor sum = direct      ? of.shard
                      : of.stored ? store_->device_room(numel, wire_, Category::gradients)
-                                    : context_.empty({numel}, wire_, Category::gradients);
+                                 : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*of.ranks, of.unit->name());
   Flight flight{.ranks = of.ranks, .event = {}, .sent = sent, .destinations = {}};
   begin_reduction(flight, of, sum);
@@ -105,8 +105,8 @@ void Reductions::pack(SegmentGradients& of, WholeGradients& whole, bool last) {
   if (!filling_.contains(of.ranks)) {
     make_room();
     filling_[of.ranks] = {.bucket = of.bucket,
-                             .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
-                             .present = std::vector<bool>(bucket.members().size(), false)};
+                          .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
+                          .present = std::vector<bool>(bucket.members().size(), false)};
   }
   Filling& filling = filling_[of.ranks];
   for (int rank = 0; rank < of.ranks->size(); ++rank) {
@@ -144,8 +144,7 @@ void Reductions::send_bucket(Filling filling) {
       } else if (of.policy.shard_gradients && rank == ranks.rank()) {
         const std::vector<size_t>& last = filling.last;
         const bool is_last = std::find(last.begin(), last.end(), bucket.members()[place]) != last.end();
-        flight.destinations.push_back(
-            {part, of.shard, std::exchange(of.shard_begun, true), of.stored, is_last});
+        flight.destinations.push_back({part, of.shard, std::exchange(of.shard_begun, true), of.stored, is_last});
       } else if (!of.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = of.partition.owned(rank);
         flight.destinations.push_back({part, of.whole.values.flat(owned.begin, owned.end)});

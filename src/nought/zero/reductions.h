@@ -87,9 +87,7 @@ class Reductions {
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
   /// Whether a reduction to shards goes quantized.
-  bool is_quantized(const SegmentGradients& of) const {
-    return codes_.gradient_bits > 0 && of.policy.shard_gradients;
-  }
+  bool is_quantized(const SegmentGradients& of) const { return codes_.gradient_bits > 0 && of.policy.shard_gradients; }
   /// Starts the reduction of what the flight has to send, a bucket's whole, to this rank's part of the sum.
   void begin_reduction(Flight& flight, const SegmentGradients& of, const Tensor& sum);
   WireRanks wire_ranks(const Bucket& bucket) const;
