@@ -24,7 +24,7 @@ void DirectedUpdate::update(const SegmentStates& state, double lr, const Form& f
   table_.begin_update(state, /*reads=*/true);  // over both walks
   const Squares sums = muon ? Squares{} : make_squares(state);
   table_.walk(
-      state, {}, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+      state, {}, [&](const TileView& tile) { table_.access().fetch_gradients(tile); },
       [&](const TileView& tile) {
         for (const TrainedPiece& piece : tile.of->pieces) {
           form(tile, piece, directions);
@@ -49,10 +49,10 @@ DirectedUpdate::Squares DirectedUpdate::make_squares(const SegmentStates& state)
 void DirectedUpdate::add_squares(const TileView& tile, const TrainedPiece& piece, const Tensor& directions,
                                  const Squares& sums) const {
   if (piece.rank != tile.state.ranks->rank()) return;
-  const Tensor direction = table_.local(tile, piece, StateStore::Room::directions, directions);
-  const Tensor mine = sums_of(piece, table_.transfers(tile) ? sums.on_host : sums.on_device);
-  table_.context_of(mine).run(SumSquares{.x = tile.master(piece), .out = mine.flat(0, 1)});
-  table_.context_of(mine).run(SumSquares{.x = direction, .out = mine.flat(1, 2)});
+  const Tensor direction = table_.access().local(tile, piece, StateStore::Room::directions, directions);
+  const Tensor mine = sums_of(piece, table_.access().transfers(tile) ? sums.on_host : sums.on_device);
+  table_.access().context_of(mine).run(SumSquares{.x = tile.master(piece), .out = mine.flat(0, 1)});
+  table_.access().context_of(mine).run(SumSquares{.x = direction, .out = mine.flat(1, 2)});
 }
 
 /// The ranks' sums over what they own are added in rank order, at every stage, and then those of the ranks that hold
@@ -77,7 +77,7 @@ void DirectedUpdate::apply_lamb(const SegmentStates& state, const Tensor& direct
   apply(state, directions, [&](const TileView& tile, const TrainedPiece& piece) {
     return ApplyDirection{.parameter = {},
                           .direction = {},
-                          .squares = sums_of(piece, table_.transfers(tile) ? sums.on_host : sums.on_device),
+                          .squares = sums_of(piece, table_.access().transfers(tile) ? sums.on_host : sums.on_device),
                           .step = lr * piece.rule.lr_scale,
                           .least_ratio = lamb.min_coeff,
                           .greatest_ratio = lamb.max_coeff};
@@ -117,26 +117,27 @@ void DirectedUpdate::apply(const SegmentStates& state, const Tensor& directions,
   table_.walk(
       state, {masters, masters},
       [&](const TileView& tile) {
-        StateStore* const moved = table_.transfers(tile);
+        StateStore* const moved = table_.access().transfers(tile);
         if (!moved) return;
         for_directed(tile, [&](const TrainedPiece& piece) {
           moved->down(tile.state.part(piece, directions),
-                      table_.local(tile, piece, StateStore::Room::directions, directions), tile.place);
+                      table_.access().local(tile, piece, StateStore::Room::directions, directions), tile.place);
         });
       },
       [&](const TileView& tile) {
         for_directed(tile, [&](const TrainedPiece& piece) {
           UpdateSpan span;
-          span.parameter = tile.master(piece), span.parameter_copy = table_.parameter_copy(tile, piece);
-          const Tensor direction = table_.local(tile, piece, StateStore::Room::directions, directions);
+          span.parameter = tile.master(piece), span.parameter_copy = table_.access().parameter_copy(tile, piece);
+          const Tensor direction = table_.access().local(tile, piece, StateStore::Room::directions, directions);
           ApplyDirection op = make(tile, piece);
-          table_.in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
+          const Context& context = table_.access().context_of(span.parameter);
+          table_.narrow().in_f32(context, tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
             op.parameter = stretch.parameter;
             op.direction = direction.flat(where.begin, where.end);
             op.parameter_copy = stretch.parameter_copy;
-            table_.context_of(op.parameter).run(op);
+            context.run(op);
           });
-          table_.send_parameter(tile, piece);
+          table_.access().send_parameter(tile, piece);
         });
       });
 }

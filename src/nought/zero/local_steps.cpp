@@ -43,7 +43,7 @@ void LocalSteps::for_each_piece(const Segment& segment, const F& f) const {
 }
 
 void LocalSteps::read_anchor(Segment& segment) const {
-  model_.optimizer().states().read_masters(segment.at, segment.anchor);
+  model_.optimizer().kept().read_masters(segment.at, segment.anchor);
 }
 
 void LocalSteps::begin() {
@@ -99,7 +99,7 @@ std::pair<size_t, size_t> LocalSteps::segments_of_fragment(size_t fragment) cons
 void LocalSteps::start(Segment& segment) const {
   const Context& context = model_.context();
   segment.delta = context.zeros(segment.anchor.shape(), DType::f32, Category::communication);
-  model_.optimizer().states().read_masters(segment.at, segment.delta);
+  model_.optimizer().kept().read_masters(segment.at, segment.delta);
   context.run(ApplyDirection{.parameter = segment.delta, .direction = segment.anchor, .step = -1, .keep = -1});
   const FlightSubject subject(workers_.peers(), model_.model().units()[segment.at.unit]->name());
   segment.summed = workers_.peers().all_reduce(segment.delta);

@@ -14,7 +14,7 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const ShardingOptions
     : context_(context), mesh_(mesh), units_(units), dtype_(options.gradient_dtype), overlap_(options.overlap) {
   const OffloadTier tier = options.offload_optimizer.gradient_tier();
   const bool stay = tier.pool == Pool::device || (tier.pool == Pool::host && context_.memory->device().is_host());
-  // Those that replicas add theirs to stay on the device.
+  // Gradients to which replicas add theirs stay on the device.
   if (!stay && mesh_.group(Group::replicas).size() == 1)
     store_ = std::make_unique<GradientStore>(context_, dtype_, tier, fmt::format("rank {}", mesh_.world().rank()));
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) add_segment(at, options.policy);

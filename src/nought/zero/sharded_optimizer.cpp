@@ -13,6 +13,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       units_(units),
       reducer_(reducer),
       table_(context, mesh, dtype, options_, units, residency, reducer, offload),
+      kept_(context, mesh, residency, table_),
       directed_(context, mesh, options_.method, units, residency, table_),
       compressed_(CompressedUpdate::make(context, options_, table_.segments(), units, residency, reducer)),
       lane_(context, mesh, units, residency, reducer, table_,
@@ -41,8 +42,8 @@ Tensor ShardedOptimizer::sums_of_squares() const {
 UpdateSpan ShardedOptimizer::span_of(const TileView& tile, const TrainedPiece& piece, double lr,
                                      double gradient_scale) const {
   UpdateSpan span{.parameter = tile.master(piece),
-                  .gradient = table_.gradient_of(tile, piece),
-                  .parameter_copy = table_.parameter_copy(tile, piece),
+                  .gradient = table_.access().gradient_of(tile, piece),
+                  .parameter_copy = table_.access().parameter_copy(tile, piece),
                   .states = {},
                   .lr = lr * piece.rule.lr_scale,
                   .weight_decay = piece.rule.weight_decay,
@@ -73,7 +74,7 @@ void ShardedOptimizer::update(double lr, double gradient_scale) {
     if (!table_.segments()[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())
       elementwise.push_back(&table_.segments()[i]);
   table_.walk(
-      elementwise, {}, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+      elementwise, {}, [&](const TileView& tile) { table_.access().fetch_gradients(tile); },
       [&](const TileView& tile) {
         for (const TrainedPiece& piece : tile.of->pieces) update_piece(tile, piece, lr, gradient_scale, {});
       });
@@ -90,16 +91,18 @@ void ShardedOptimizer::update_piece(const TileView& tile, const TrainedPiece& pi
                             ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, table_.number() - 1))
                             : piece.rule.method;
   const UpdateSpan span = span_of(tile, piece, lr, gradient_scale);
-  const Context& context = table_.context_of(span.parameter);
+  const Context& context = table_.access().context_of(span.parameter);
   if (!gives_direction(method)) {
-    table_.in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
-    return table_.send_parameter(tile, piece);
+    table_.narrow().in_f32(context, tile, piece, span,
+                           [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
+    return table_.access().send_parameter(tile, piece);
   }
-  const Tensor direction = table_.local(tile, piece, StateStore::Room::directions, directions);
-  table_.in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
+  const Tensor direction = table_.access().local(tile, piece, StateStore::Room::directions, directions);
+  table_.narrow().in_f32(context, tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
     direction_by(method, context, stretch, direction.flat(where.begin, where.end));
   });
-  if (StateStore* moved = table_.transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
+  if (StateStore* moved = table_.access().transfers(tile))
+    moved->up(direction, tile.state.part(piece, directions), tile.place);
 }
 
 }  // namespace nought

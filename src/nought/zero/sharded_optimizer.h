@@ -20,6 +20,7 @@
 #include "nought/optim/optimizer.h"
 #include "nought/zero/compressed_update.h"
 #include "nought/zero/directed_update.h"
+#include "nought/zero/kept_states.h"
 #include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
@@ -78,9 +79,11 @@ class ShardedOptimizer {
     lane_.load_pending(source, pending);
   }
 
-  /// Where the masters and states are, and where updates that are not made at once are made.
+  /// Where the masters and states are, what reads and changes them between updates, and where updates that are not made
+  /// at once are made.
   StateTable& states() { return table_; }
   const StateTable& states() const { return table_; }
+  const KeptStates& kept() const { return kept_; }
   UpdateLane& lane() { return lane_; }
   /// The next update of a server (UpdateLane::begin_serving).
   void update_asynchronously(double lr, double gradient_scale) {
@@ -91,7 +94,7 @@ class ShardedOptimizer {
   /// exchanges them). The states stay.
   void mix_masters(SegmentIndex at, const Tensor& scoped, double keeps) {
     require(!pending(), "masters are changed while an update of them is pending");
-    table_.mix_masters(at, scoped, keeps);
+    kept_.mix_masters(at, scoped, keeps);
   }
 
   /// Fills all states, and writes the parameters from the masters (the caller exchanges them). Nothing is pending.
@@ -99,18 +102,18 @@ class ShardedOptimizer {
     updates_ = updates;
     table_.set_number(updates);
     lane_.forget_pending();
-    table_.load(source);
+    kept_.load(source);
   }
   /// How many updates were made; one that is pending is among them.
   int64_t updates() const { return updates_; }
 
-  using OwnedState = StateTable::OwnedState;
+  using OwnedState = KeptStates::OwnedState;
   /// All states of the elements that this rank owns and counts for all: what a checkpoint writes.
-  std::vector<OwnedState> owned() const { return table_.owned(/*gradients=*/pending().has_value()); }
+  std::vector<OwnedState> owned() const { return kept_.owned(/*gradients=*/pending().has_value()); }
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const {
     if (state.kind == StateKind::gradient) lane_.await_gradients();
-    return table_.values(state);
+    return kept_.values(state);
   }
   /// Calls f(parameter, kind, tensor) with each tensor that this rank keeps of a state of the elements that it updates,
   /// as it is kept: codes and their scales are two. A master that is the parameter itself is left out.
@@ -147,6 +150,7 @@ class ShardedOptimizer {
   const std::vector<std::unique_ptr<Unit>>& units_;
   Reducer& reducer_;
   StateTable table_;
+  KeptStates kept_;
   DirectedUpdate directed_;
   std::unique_ptr<CompressedUpdate> compressed_;  // null unless it is a 1-bit optimizer
   int64_t updates_ = 0;                           // that were made

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "nought/offload/host_context.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -16,27 +15,28 @@ OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
   return options;
 }
 
+const GradientStore* gradients_in_file(const Reducer& reducer) {
+  return reducer.store() && reducer.store()->in_file() ? reducer.store() : nullptr;
+}
+
 }  // namespace
 
 StateTable::StateTable(const Context& context, const Mesh& mesh, DType dtype, const OptimizerOptions& options,
                        const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, const Reducer& reducer,
                        const OffloadOptions& offload)
-    : context_(context),
-      local_(context),
-      mesh_(mesh),
+    : mesh_(mesh),
       options_(options),
       offload_(for_device(offload, *context.memory)),
       units_(units),
       reducer_(reducer),
-      residency_(residency) {
+      residency_(residency),
+      store_(std::make_unique<StateStore>(context, offload_, fmt::format("rank {}", mesh.world().rank()),
+                                          gradients_in_file(reducer))),
+      access_(context, *store_, reducer),
+      narrow_(context, mesh, options, by_host()) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
-  const GradientStore* const gradients = reducer_.store();
-  reads_files_ = gradients && gradients->in_file();
-  require(!reads_files_ || offload_.gradients() == Pool::file,
+  require(!access_.reads_files() || offload_.gradients() == Pool::file,
           "gradients are in files, but what updates them expects them in memory");
-  store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
-                                        reads_files_ ? gradients : nullptr);
-  if (by_host()) local_ = host_context(context_);
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
   for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
     SegmentStates& state = states_.emplace_back(make_state(at, dtype, stay));
@@ -123,12 +123,20 @@ std::vector<const SegmentStates*> StateTable::all() const {
   return all;
 }
 
+const SegmentStates& StateTable::at(SegmentIndex at) const {
+  const auto found = std::find_if(states_.begin(), states_.end(), [&](const auto& state) { return state.at == at; });
+  require(found != states_.end(), "segment {} of unit {} is not trained: it has no masters", at.segment,
+          units_[at.unit]->name());
+  return *found;
+}
+
 StateTable::Walk StateTable::plan_walk(std::span<const SegmentStates* const> segments, const Rows& rows) const {
   Walk walk{.uses = {}, .tiles = {}, .rows = rows};
   for (const SegmentStates* state : segments)
     for (size_t i = 0; i < state->tiles.size(); ++i) {
       Tensor parameter;  // without work beside, only while it is updated
-      if (overlap_ != Overlap::nothing) parameter = overlap_ == Overlap::step ? state->next : parameter_of(*state);
+      if (access_.overlap() != TileAccess::Overlap::nothing)
+        parameter = access_.overlap() == TileAccess::Overlap::step ? state->next : parameter_of(*state);
       walk.tiles.push_back({*state, &state->tiles[i], std::move(parameter), walk.uses.size() % store_->places()});
       walk.uses.push_back({state->stored[i], rows.reads, rows.writes});
       walk.most = std::max(walk.most, state->tiles[i].numel);
@@ -138,7 +146,7 @@ StateTable::Walk StateTable::plan_walk(std::span<const SegmentStates* const> seg
 
 double StateTable::run(Walk& walk, const TileWork& fetch, const TileWork& work) const {
   std::vector<TileView>& tiles = walk.tiles;
-  const bool alone = overlap_ == Overlap::nothing, writes = alone && walk.rows.writes != 0;
+  const bool alone = access_.overlap() == TileAccess::Overlap::nothing, writes = alone && walk.rows.writes != 0;
   const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
   return store_->run(
       walk.uses,
@@ -164,31 +172,6 @@ void StateTable::walk(std::span<const SegmentStates* const> segments, const Rows
   store_->end();
 }
 
-void StateTable::fetch_gradients(const TileView& tile) const {
-  if (reads_gradients(tile.state))
-    return store_->read_gradients(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin,
-                                  reducer_.dtype(), tile.place);
-  const Tensor gradients = gradients_of(tile.state);
-  StateStore* const moved = transfers(tile);
-  if (!moved || gradients.on_host()) return;
-  for (const TrainedPiece& piece : tile.of->pieces)
-    moved->down(tile.state.part(piece, gradients),
-                moved->room(tile.place, StateStore::Room::gradients, piece.in_tile, gradients.dtype()), tile.place);
-}
-
-Tensor StateTable::gradient_of(const TileView& tile, const TrainedPiece& piece) const {
-  if (reads_gradients(tile.state))
-    return store_->room(tile.place, StateStore::Room::gradients, piece.in_tile, reducer_.dtype());
-  return local(tile, piece, StateStore::Room::gradients, gradients_of(tile.state));
-}
-
-Tensor StateTable::local(const TileView& tile, const TrainedPiece& piece, StateStore::Room room,
-                         const Tensor& scoped) const {
-  StateStore* const moved = transfers(tile);
-  return moved && !scoped.on_host() ? moved->room(tile.place, room, piece.in_tile, scoped.dtype())
-                                    : tile.state.part(piece, scoped);
-}
-
 void StateTable::begin_update(const SegmentStates& state, bool reads) const {
   const std::vector<StateTile>& tiles = state.tiles;
   const auto stays = [](const StateTile& tile) { return tile.stays; };
@@ -207,86 +190,28 @@ Tensor StateTable::parameter_of(const SegmentStates& state) const {
   return kept ? kept.flat(state.scope.begin - first, state.scope.end - first) : Tensor{};
 }
 
-Tensor StateTable::parameter_copy(const TileView& tile, const TrainedPiece& piece) const {
-  const bool differs = !transfers(tile) || tile.master(piece).dtype() != tile.parameter.dtype();
-  if (!tile.of->keeps_masters || !differs) return {};
-  return local(tile, piece, StateStore::Room::parameters, tile.parameter);
-}
-
-void StateTable::send_parameter(const TileView& tile, const TrainedPiece& piece) const {
-  StateStore* const moved = transfers(tile);
-  if (!moved) return;
-  const Tensor copy = parameter_copy(tile, piece), into = tile.state.part(piece, tile.parameter);
-  if (!tile.parameter.on_host()) return moved->up(copy ? copy : tile.master(piece), into, tile.place);
-  if (!copy) context_of(into).copy(tile.master(piece), into);
-}
-
-Tensor StateTable::workspace(const Tensor& beside, const Shape& shape, DType dtype) const {
-  return Tensor::empty(*context_.memory, shape, dtype, Category::workspace,
-                       by_host() && beside.on_host() ? Pool::host : Pool::device);
-}
-
-std::vector<Tensor> StateTable::stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const {
-  std::vector<Tensor> taken;
-  for (size_t i = 0; i < rooms; ++i)
-    taken.push_back(i < held_rooms_.size() ? held_rooms_[i].flat(0, numel) : workspace(beside, {numel}, DType::f32));
-  return taken;
-}
-
-void StateTable::in_f32(const TileView& tile, const TrainedPiece& piece, const UpdateSpan& span,
-                        const std::function<void(const UpdateSpan&, Interval)>& f) const {
-  const int64_t numel = span.parameter.numel();
-  const bool narrow_parameter = span.parameter.dtype() != DType::f32;
-  const bool narrow_states =
-      std::any_of(span.states.begin(), span.states.end(), [](const Tensor& t) { return t.dtype() != DType::f32; });
-  if (!narrow_parameter && !narrow_states) return f(span, Interval{0, numel});
-  const int64_t stride = round_up(kStretch, std::max<int64_t>(options_.state_block, 1));
-  std::vector<Tensor> room = stretch_rooms(
-      span.parameter, (narrow_states ? span.states.size() : 0) + (narrow_parameter ? 1 : 0), std::min(stride, numel));
-  Tensor wide_parameter;
-  if (narrow_parameter) wide_parameter = room.back(), room.pop_back();
-  for (int64_t begin = 0; begin < numel; begin += stride) {
-    const Interval stretch{begin, std::min(numel, begin + stride)};
-    UpdateSpan each = span;
-    const Tensor own = span.parameter.flat(stretch.begin, stretch.end);
-    each.parameter = narrow_parameter ? wide_parameter.flat(0, stretch.size()) : own;
-    if (span.gradient) each.gradient = span.gradient.flat(stretch.begin, stretch.end);
-    if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
-    if (narrow_parameter) context_of(own).run(Cast{.x = own, .y = each.parameter});
-    for (size_t i = 0; i < span.states.size(); ++i) {
-      each.states[i] =
-          narrow_states ? room[i].flat(0, stretch.size()) : span.states[i].flat(stretch.begin, stretch.end);
-      if (narrow_states) decode(tile.at(piece.states[i]), stretch, each.states[i]);
-    }
-    f(each, stretch);
-    if (narrow_parameter) narrow(piece, StateKind::master, stretch, each.parameter, own);
-    for (size_t i = 0; i < room.size(); ++i) encode(piece, tile.at(piece.states[i]), stretch, each.states[i]);
-  }
-}
-
-StateTable::Walk StateTable::begin_overlap(Overlap with, const Context& by,
+StateTable::Walk StateTable::begin_overlap(TileAccess::Overlap with, const Context& by,
                                            std::span<const SegmentStates* const> segments) {
-  overlap_ = with;
-  worker_context_ = by;
+  access_.begin_overlap(with, by);
   Walk walk = plan_walk(segments, {});
   hold_rooms(walk);
-  if (overlap_ == Overlap::backward)
+  if (with == TileAccess::Overlap::backward)
     for (const SegmentStates* state : segments)
-      if (reads_gradients(*state) || (by_host() && !gradients_of(*state).on_host()))
+      if (access_.reads_gradients(*state) || (by_host() && !access_.gradients_of(*state).on_host()))
         store_->hold(StateStore::Room::gradients, reducer_.dtype());
   return walk;
 }
 
 void StateTable::end_overlap() {
   store_->release();
-  held_rooms_.clear();
-  overlap_ = Overlap::nothing;
+  narrow_.release();
+  access_.end_overlap();
 }
 
 void StateTable::hold_rooms(const Walk& walk) {
   store_->begin(walk.most);
   store_->hold(walk.uses);
-  bool narrow_states = options_.state_block > 0 || options_.state_dtype != DType::f32, narrow_parameters = false;
+  bool narrow_parameters = false;
   size_t states = 0;
   for (const TileView& tile : walk.tiles) {
     const DType updated = tile.of->keeps_masters ? tile.of->rows[0].dtype : tile.parameter.dtype();
@@ -295,11 +220,7 @@ void StateTable::hold_rooms(const Walk& walk) {
       store_->hold(StateStore::Room::parameters, tile.parameter.dtype());
     for (const TrainedPiece& piece : tile.of->pieces) states = std::max(states, piece.states.size());
   }
-  const size_t rooms = (narrow_states ? states : 0) + (narrow_parameters ? 1 : 0);
-  const int64_t stretch = std::min(round_up(kStretch, std::max<int64_t>(options_.state_block, 1)), walk.most);
-  for (size_t i = 0; i < rooms; ++i)
-    held_rooms_.push_back(Tensor::empty(*context_.memory, {stretch}, DType::f32, Category::workspace,
-                                        by_host() ? Pool::host : Pool::device));
+  narrow_.hold((narrow_.narrows_states() ? states : 0) + (narrow_parameters ? 1 : 0), walk.most);
 }
 
 }  // namespace nought

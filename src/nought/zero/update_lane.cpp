@@ -69,7 +69,7 @@ void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
     early_->begun[static_cast<size_t>(state - table_.segments().data())] = false;
   early_->square = Tensor::empty(*context_.memory, {1}, DType::f64, Category::workspace, context_.memory->host_pool());
   table_.set_number(number);
-  table_.begin_overlap(StateTable::Overlap::backward, worker_context_, eligible);
+  table_.begin_overlap(TileAccess::Overlap::backward, worker_context_, eligible);
 }
 
 void UpdateLane::update_early() {
@@ -86,7 +86,7 @@ void UpdateLane::update_early() {
       if (early_->stopped) return;
       if (table_.by_host()) table_.store().copies().follow(before);
       table_.run(
-          *walk, [&](const TileView& tile) { table_.fetch_gradients(tile); },
+          *walk, [&](const TileView& tile) { table_.access().fetch_gradients(tile); },
           [&](const TileView& tile) { update_early(tile); });
     });
   }
@@ -96,7 +96,7 @@ void UpdateLane::update_early() {
 void UpdateLane::update_early(const TileView& tile) const {
   for (const TrainedPiece& piece : tile.of->pieces) {
     if (early_->stopped) return;
-    worker_context_.run(SumSquares{.x = table_.gradient_of(tile, piece), .out = early_->square});
+    worker_context_.run(SumSquares{.x = table_.access().gradient_of(tile, piece), .out = early_->square});
     if (!std::isfinite(*early_->square.data<double>())) {
       early_->stopped = true;
       return;
@@ -157,7 +157,7 @@ void UpdateLane::delay(double lr, double gradient_scale) {
   for (const SegmentStates& state : table_.segments()) {
     const Tensor gradients = reducer_.reduced(state.at);
     if (table_.by_host() && gradients.on_host()) {
-      table_.context_of(gradients).copy(gradients, state.held);
+      table_.access().context_of(gradients).copy(gradients, state.held);
     } else if (table_.by_host()) {
       arrived_ = table_.store().copies().down(gradients, state.held, {context_.stream->record()});
     } else {
@@ -169,10 +169,10 @@ void UpdateLane::delay(double lr, double gradient_scale) {
 }
 
 void UpdateLane::start(int64_t number) {
-  if (!pending_ || table_.overlap() == StateTable::Overlap::step) return;
+  if (!pending_ || table_.access().overlap() == TileAccess::Overlap::step) return;
   table_.set_number(number);
   const auto walk = std::make_shared<StateTable::Walk>(
-      table_.begin_overlap(StateTable::Overlap::step, worker_context_, table_.all()));
+      table_.begin_overlap(TileAccess::Overlap::step, worker_context_, table_.all()));
   for (const SegmentStates& state : table_.segments())
     if (!state.keeps_masters()) context_.copy(residency_.read(state.at, state.scope), state.next);
   worker_context_.stream->wait(context_.stream->record());
@@ -208,7 +208,7 @@ void UpdateLane::load_pending(const StateSource& source, const PendingUpdate& pe
   for (const SegmentStates& state : table_.segments())
     for (const StateTile& tile : state.tiles)
       for (const TrainedPiece& piece : tile.pieces)
-        fill(table_.context_of(state.held), source, StateKind::gradient, *piece.parameter,
+        fill(table_.access().context_of(state.held), source, StateKind::gradient, *piece.parameter,
              global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.held));
   arrived_ = {};
   pending_ = pending;
@@ -217,7 +217,8 @@ void UpdateLane::load_pending(const StateSource& source, const PendingUpdate& pe
 // --- as a server ---
 
 void UpdateLane::begin_serving() {
-  require(!pending_ && table_.overlap() == StateTable::Overlap::nothing, "servers begin while an update is pending");
+  require(!pending_ && table_.access().overlap() == TileAccess::Overlap::nothing,
+          "servers begin while an update is pending");
   for (const SegmentStates& state : table_.segments())
     require<ConfigError>(!state.talks_to_ranks(),
                          "servers cannot update by Lamb, Muon or 1-bit optimizers: ranks would talk to each other");
@@ -227,7 +228,7 @@ void UpdateLane::begin_serving() {
   for (const SegmentStates& state : table_.segments())
     context_.copy(residency_.read(state.at, state.scope), state.next);
   asynchronous_ = std::make_unique<StateTable::Walk>(
-      table_.begin_overlap(StateTable::Overlap::step, worker_context_, table_.all()));
+      table_.begin_overlap(TileAccess::Overlap::step, worker_context_, table_.all()));
 }
 
 void UpdateLane::end_serving() {
