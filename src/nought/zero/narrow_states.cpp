@@ -31,7 +31,7 @@ std::vector<Tensor> NarrowStates::rooms(const Tensor& beside, size_t count, int6
 }
 
 void NarrowStates::in_f32(const Context& by, const TileView& tile, const TrainedPiece& piece, const UpdateSpan& span,
-                        const std::function<void(const UpdateSpan&, Interval)>& f) const {
+                          const std::function<void(const UpdateSpan&, Interval)>& f) const {
   const int64_t numel = span.parameter.numel();
   const bool narrow_parameter = span.parameter.dtype() != DType::f32;
   const bool narrow_states =
@@ -61,8 +61,8 @@ void NarrowStates::in_f32(const Context& by, const TileView& tile, const Trained
   }
 }
 
-void NarrowStates::narrow(const Context& by, const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
-                        const Tensor& into) const {
+void NarrowStates::narrow(const Context& by, const TrainedPiece& piece, StateKind kind, Interval stretch,
+                          const Tensor& x, const Tensor& into) const {
   if (!options_.stochastic_rounding) return by.run(Cast{.x = x, .y = into});
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
   const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(number_));
@@ -71,32 +71,32 @@ void NarrowStates::narrow(const Context& by, const TrainedPiece& piece, StateKin
   for (const Interval& global :
        global_elements(*piece.parameter, mesh_, {origin + stretch.begin, origin + stretch.end})) {
     const int64_t end = begin + global.size();
-    by.run(
-        RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
+    by.run(RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
     begin = end;
   }
 }
 
-void NarrowStates::encode(const Context& by, const TrainedPiece& piece, const StateValues& state, Interval stretch, const Tensor& x) const {
+void NarrowStates::encode(const Context& by, const TrainedPiece& piece, const StateValues& state, Interval stretch,
+                          const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
   if (values.dtype() == DType::f32) return by.copy(x, values);
   if (!state.scales) return narrow(by, piece, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
   by.run(Quantize8{.x = x,
-                              .codes = values,
-                              .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
-                              .block = block,
-                              .is_signed = !is_square(state.kind)});
+                   .codes = values,
+                   .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                   .block = block,
+                   .is_signed = !is_square(state.kind)});
 }
 
 void NarrowStates::decode(const Context& by, const StateValues& state, Interval stretch, const Tensor& x) const {
   if (!state.scales) return by.run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
   const int64_t block = options_.state_block;
   by.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
-                                .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
-                                .x = x,
-                                .block = block,
-                                .is_signed = !is_square(state.kind)});
+                     .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                     .x = x,
+                     .block = block,
+                     .is_signed = !is_square(state.kind)});
 }
 
 }  // namespace nought

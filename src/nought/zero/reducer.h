@@ -27,7 +27,7 @@ namespace nought {
 
 class Reducer {
  public:
-  /// Of the options, those of gradients, and the policy of segments which several ranks share out. Gradients are kept
+  /// The options of gradients count, and the policy of segments which several ranks share out. Gradients are kept
   /// where offload_optimizer.gradient_tier() says, but those that ranks of other stages or replicas add theirs to stay
   /// on the device.
   Reducer(const Context& context, const Mesh& mesh, const ShardingOptions& options,

@@ -14,7 +14,7 @@ TileAccess::TileAccess(const Context& context, StateStore& store, const Reducer&
 void TileAccess::fetch_gradients(const TileView& tile) const {
   if (reads_gradients(tile.state))
     return store_.read_gradients(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin,
-                                  reducer_.dtype(), tile.place);
+                                 reducer_.dtype(), tile.place);
   const Tensor gradients = gradients_of(tile.state);
   StateStore* const moved = transfers(tile);
   if (!moved || gradients.on_host()) return;

@@ -15,8 +15,8 @@ class TileAccess {
   /// store: that of the tiles. What is referred to stays.
   TileAccess(const Context& context, StateStore& store, const Reducer& reducer);
 
-  /// What the work on tiles is overlapped with: the next step, whose gradients and parameters they leave alone, or the backward
-  /// pass of their own step.
+  /// What the work on tiles is overlapped with: the next step, whose gradients and parameters they leave alone, or the
+  /// backward pass of their own step.
   enum class Overlap : uint8_t { nothing, backward, step };
   /// From now on tiles are updated overlapped with that, by what `by` computes with. Nothing is under way.
   void begin_overlap(Overlap with, const Context& by) { overlap_ = with, worker_context_ = by; }
