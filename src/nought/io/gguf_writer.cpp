@@ -79,12 +79,13 @@ DType plain_dtype(GgufType type) {
 }
 
 int64_t encoded_bytes(GgufType type, int64_t elements) {
-  return type == GgufType::q8_0 ? elements / kQ8Block * kQ8BlockBytes : elements * size_of(plain_dtype(type));
+  const WeightFormat& format = weight_format(type);
+  return elements / format.block * format.block_bytes;
 }
 
-}  // namespace
+bool is_written(GgufType type) { return type == GgufType::q8_0 || weight_format(type).block == 1; }
 
-std::string_view name_of(GgufType type) { return type == GgufType::q8_0 ? "q8_0" : name_of(plain_dtype(type)); }
+}  // namespace
 
 int64_t GgufTensor::bytes() const { return encoded_bytes(type, shape.numel()); }
 
@@ -105,6 +106,8 @@ GgufWriter::GgufWriter(std::filesystem::path path, const GgufMetadata& metadata,
     require<IoError>(tensor.type != GgufType::q8_0 || tensor.shape[tensor.shape.rank() - 1] % kQ8Block == 0,
                      "{}: tensor \"{}\" {} has rows that are no multiple of {}, q8_0 cannot hold it", path.string(),
                      tensor.name, tensor.shape, kQ8Block);
+    require<IoError>(is_written(tensor.type), "{}: tensor \"{}\": {} is read and not written", path.string(),
+                     tensor.name, name_of(tensor.type));
     head.put(tensor.name);
     head.put(static_cast<uint32_t>(tensor.shape.rank()));
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) head.put(static_cast<uint64_t>(tensor.shape[axis]));

@@ -16,21 +16,10 @@
 
 #include "nought/io/atomic_file.h"
 #include "nought/io/coverage.h"
+#include "nought/io/weight_formats.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
-
-/// The tensor types that are written, by ggml's numbers.
-enum class GgufType : uint32_t {
-  f32 = 0,
-  f16 = 1,
-  q8_0 = 8,  // blocks of 32 elements along a row: an f16 scale, then 32 int8 codes
-  bf16 = 30
-};
-inline constexpr int64_t kQ8Block = 32;       // elements
-inline constexpr int64_t kQ8BlockBytes = 34;  // their size in the file
-/// The type's name in ggml: "q8_0".
-std::string_view name_of(GgufType type);
 
 struct GgufTensor {
   std::string name;
@@ -47,7 +36,8 @@ using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 class GgufWriter {
  public:
-  /// Lays the file out and writes all but the tensors. IoError, also for a q8_0 tensor whose rows are not whole blocks.
+  /// Lays the file out and writes all but the tensors. IoError, also for a q8_0 tensor whose rows are not whole blocks,
+  /// and for a type that is only read: f32, f16, bf16 and q8_0 are written.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }

@@ -62,8 +62,9 @@ uint32_t file_type(GgufType type) {
       return 7;
     case GgufType::bf16:
       return 32;
+    default:
+      return 0;  // not written
   }
-  return 0;
 }
 
 class Writer {
