@@ -1,6 +1,7 @@
 #include "nought/io/convert.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -75,6 +76,8 @@ void convert_elements(DType from, const std::byte* source, DType to, std::byte* 
 }
 
 bf16_t decode(Float8 format, uint8_t code) {
+  if (format == Float8::e8m0)
+    return bf16_t(code == 0xFF ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{code} - 127));
   f16_t half;
   half.bits = static_cast<uint16_t>(code << 8);
   if (format == Float8::e5m2) return bf16_t(half);

@@ -18,7 +18,8 @@ void convert_elements(DType from, const std::byte* source, DType to, std::byte* 
 /// The 8-bit float formats that files may hold.
 enum class Float8 : uint8_t {
   e4m3,  // 4 bits of exponent, 3 of mantissa; no infinities, one NaN
-  e5m2   // 5 bits of exponent, 2 of mantissa: the upper half of an IEEE binary16
+  e5m2,  // 5 bits of exponent, 2 of mantissa: the upper half of an IEEE binary16
+  e8m0   // 8 bits of exponent, without a sign: a scale (OCP Microscaling Formats 1.0)
 };
 
 /// The exact value of a code.

@@ -37,14 +37,14 @@ constexpr FileDType kFileDTypes[] = {{"F64", 8, DType::f64},
                                      {"I32", 4, DType::i32},
                                      {"U8", 1, DType::u8},
                                      {"BOOL", 1, std::nullopt},
-                                     {"I8", 1, std::nullopt},
+                                     {"I8", 1, DType::i8},
                                      {"I16", 2, std::nullopt},
                                      {"U16", 2, std::nullopt},
                                      {"U32", 4, std::nullopt},
                                      {"U64", 8, std::nullopt},
                                      {"F8_E4M3", 1, DType::bf16, Float8::e4m3},
                                      {"F8_E5M2", 1, DType::bf16, Float8::e5m2},
-                                     {"F8_E8M0", 1, std::nullopt},
+                                     {"F8_E8M0", 1, DType::bf16, Float8::e8m0},
                                      {"C64", 8, std::nullopt}};
 
 const FileDType* find_dtype(std::string_view name) {

@@ -67,6 +67,7 @@ class SafetensorsFile {
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
   /// How many bytes of the file read() and load() have touched.
   int64_t bytes_read() const { return bytes_read_->load(); }
+  int64_t file_bytes() const { return std::ssize(file_->bytes()); }
 
  private:
   std::span<const std::byte> data() const;
