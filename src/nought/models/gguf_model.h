@@ -13,6 +13,7 @@
 
 #include "nought/io/gguf_writer.h"
 #include "nought/models/decoder.h"
+#include "nought/models/gguf_places.h"
 #include "nought/models/weight_sink.h"
 
 namespace nought {
@@ -33,35 +34,25 @@ class GgufModelWriter final : public WeightSink {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  /// Where a parameter's elements go. They are written as (x + offset) * factor.
-  struct Place {
+  struct Placed {
+    GgufPlace place;
     size_t tensor = 0;
-    int64_t first = 0;          // the element of the tensor at which the parameter begins
-    int64_t row = 1;            // elements of a row
-    int64_t head = 0;           // rows of a head, if the rows of its halves are interleaved; 0: they keep their order
-    int64_t heads_of_each = 0;  // of rows [head][q, k, v][head_dim], which become [q, k, v][head][head_dim]
-    bool transposed = false;    // rows become columns
-    float offset = 0, factor = 1;
-
-    bool keeps_order() const { return head == 0 && heads_of_each == 0; }
-    /// Where a row goes.
-    int64_t target_row(int64_t row_index, int64_t head_dim) const;
   };
   /// A matrix that is held until it is whole, as its rows become columns.
   struct Held {
     std::vector<float> values;
     int64_t filled = 0;
   };
-  void write_transposed(const std::string& name, const Place& place, Interval elements, const Tensor& source);
+  void write_transposed(const std::string& name, size_t tensor, Interval elements, const Tensor& source);
   void place_parameters(const Decoder& model, GgufType type);
-  void place(const Parameter& parameter, const std::string& target, int64_t expert, int64_t experts, GgufType type);
+  static GgufType type_of(const Parameter& parameter, const GgufPlace& place, GgufType type);
   void add_rope_factors();
 
   ModelConfig config_;
   std::vector<std::string> notes_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t> tensor_of_;
-  std::map<std::string, Place, std::less<>> places_;
+  std::map<std::string, Placed, std::less<>> places_;
   std::map<std::string, Held> held_;
   std::vector<std::pair<size_t, std::vector<float>>> rope_factors_;
   std::optional<GgufWriter> writer_;
