@@ -97,21 +97,21 @@ TEST(ModelPaths, a_run_does_not_remove_the_checkpoint_that_it_starts_from) {
   EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json"));
 }
 
-TEST(ModelPaths, a_quantised_folder_is_planned_with_notes_and_loading_it_is_refused_by_name) {
+TEST(ModelPaths, a_folder_of_a_method_that_is_not_read_is_planned_with_notes_and_loading_it_is_refused_by_name) {
   TempFolder folder;
   nlohmann::json config =
       nlohmann::json::parse(test::read_bytes(fs::path(golden_folder("open/llama")) / "config.json"));
-  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  config["quantization_config"] = {{"quant_method", "aqlm"}};
   config["architectures"] = {"LlamaForSequenceClassification"};
   folder.write("model/config.json", config.dump());
   const std::string path = (folder / "model").string();
   const Ended planned = run("plan " + path);
   EXPECT_EQ(planned.exit_code, 0) << planned.err;
-  EXPECT_THAT(planned.out, HasSubstr("note: quantization_config (\"gptq\")"));
+  EXPECT_THAT(planned.out, HasSubstr("note: quantization_config (\"aqlm\")"));
   EXPECT_THAT(planned.out, HasSubstr("note: LlamaForSequenceClassification: its head for SequenceClassification"));
   const Ended generated = run("generate " + path + " --ids 1");
   EXPECT_EQ(generated.exit_code, 1);
-  EXPECT_THAT(generated.err, HasSubstr("quantization_config (\"gptq\") is set, quantised weights are not supported"));
+  EXPECT_THAT(generated.err, HasSubstr("quantization_config (\"aqlm\"): weights of this method are not read"));
 }
 
 }  // namespace

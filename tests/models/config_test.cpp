@@ -217,15 +217,16 @@ TEST(ModelConfig, the_head_of_a_classifier_is_dropped_and_that_is_said) {
     EXPECT_THAT(read("llama", {{"architectures", {name}}}).notes, testing::IsEmpty()) << name;
 }
 
-TEST(ModelConfig, quantised_weights_can_be_planned_with_and_not_loaded) {
+TEST(ModelConfig, quantised_weights_are_loaded_if_their_method_is_read_and_else_refused_by_name) {
   for (const std::string& family : ModelConfig::families()) {
     const ModelConfig config = read(family, {{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}});
     EXPECT_GT(config.parameter_count(), 0);
     EXPECT_THAT(config.notes, testing::Contains(HasSubstr("quantization_config (\"gptq\")")));
-    EXPECT_EQ(message_of<ConfigError>([&] { config.require_loadable("folder"); }),
-              "folder: quantization_config (\"gptq\") is set, quantised weights are not supported: use the original "
-              "model");
+    EXPECT_NO_THROW(config.require_loadable("folder"));
   }
+  const ModelConfig other = read("llama", {{"quantization_config", {{"quant_method", "aqlm"}}}});
+  EXPECT_THAT(message_of<ConfigError>([&] { other.require_loadable("folder"); }),
+              HasSubstr("folder: quantization_config (\"aqlm\"): weights of this method are not read; read are gptq"));
   EXPECT_NO_THROW(read("llama", json::object()).require_loadable("folder"));
 }
 

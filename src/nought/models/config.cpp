@@ -11,6 +11,8 @@
 #include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
 #include "nought/models/decoder.h"
+#include "nought/models/gguf_config.h"
+#include "nought/models/quantization_config.h"
 
 namespace nought {
 
@@ -29,6 +31,12 @@ std::string torch_name(DType dtype) {
     default:
       fail<ConfigError>("weights cannot be saved as {}", name_of(dtype));
   }
+}
+
+/// `quantization`: as ModelConfig has it.
+bool reads_quantization(const std::string& quantization) {
+  return std::ranges::any_of(read_quant_methods(),
+                             [&](const std::string& each) { return quantization == Json(each).dump(); });
 }
 
 /// A classifier's folder: the decoder below its head is what is read.
@@ -109,9 +117,9 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
     const bool named = quantization->is_object() && quantization->contains("quant_method");
     config.quantization = named ? quantization->at("quant_method").dump() : "unnamed";
     config.notes.push_back(
-        fmt::format("quantization_config ({}): the numbers are those of the original model, whose "
-                    "weights are not quantised; these cannot be loaded",
-                    config.quantization));
+        fmt::format("quantization_config ({}): the weights are decoded when they are read, and the numbers are those "
+                    "of the dense model{}",
+                    config.quantization, reads_quantization(config.quantization) ? "" : "; these cannot be loaded"));
   }
   if (reader.value("auto_map")) {
     config.notes.push_back(
@@ -151,6 +159,8 @@ ModelConfig ModelConfig::from_json(const Json& json, const std::string& source) 
 }
 
 ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (is_gguf_path(folder) && std::filesystem::is_regular_file(folder, ignored)) return gguf_config(GgufFile(folder));
   const std::filesystem::path file = folder / "config.json";
   const std::optional<std::string> text = bytes_if_there(file);
   require<IoError>(text.has_value(), "{}: there is no such file; a model folder holds a config.json", file.string());
@@ -160,10 +170,10 @@ ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
 }
 
 void ModelConfig::require_loadable(const std::string& source) const {
-  require<ConfigError>(
-      quantization.empty(),
-      "{}: quantization_config ({}) is set, quantised weights are not supported: use the original model", source,
-      quantization);
+  require<ConfigError>(quantization.empty() || reads_quantization(quantization),
+                       "{}: quantization_config ({}): weights of this method are not read; read are {}: use the "
+                       "original model",
+                       source, quantization, fmt::join(read_quant_methods(), ", "));
 }
 
 int64_t ModelConfig::parameter_count() const { return Decoder(*this).parameter_count(); }

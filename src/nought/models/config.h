@@ -2,7 +2,7 @@
 //
 // Design goals: one struct has the options of all families, so that the decoder never asks which family it is. Defaults
 // are those of transformers. An option that would change the result and is not supported is refused by its name.
-// Non-goals: weights and their names (names.h), encoder models, quantised checkpoints.
+// Non-goals: weights and their names (names.h), encoder models, how weights are quantised (quantization_config.h).
 #pragma once
 
 #include <algorithm>
@@ -124,8 +124,7 @@ struct ModelConfig {
 
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
-  /// How the folder's weights are quantised, "" if they are not: its quantization_config. They can be planned with, and
-  /// not loaded.
+  /// How the folder's weights are quantised, "" if they are not: the quant_method of its quantization_config.
   std::string quantization;
   /// What an adapter adds; its base, all other parameters, is frozen. No part of a config.json.
   ModelAdapter adapter = {};
@@ -136,9 +135,9 @@ struct ModelConfig {
 
   /// Reads the content of a config.json. `source` names it in errors. ConfigError.
   static ModelConfig from_json(const Json& json, const std::string& source = "config.json");
-  /// Reads DIR/config.json. IoError, ConfigError.
+  /// Reads DIR/config.json, or the metadata of a GGUF file. IoError, ConfigError.
   static ModelConfig from_folder(const std::filesystem::path& folder);
-  /// ConfigError, which names `source`, if the weights are quantised.
+  /// ConfigError, which names `source`, if the weights are quantised by a method that is not read.
   void require_loadable(const std::string& source) const;
   /// The model_types that from_json() supports.
   static const std::vector<std::string>& families();

@@ -106,6 +106,10 @@ std::string alternative_name(const std::string& name) {
 }
 
 bool is_buffer_name(const std::string& name) {
+  // Scales of activations and of the cache, which are not rounded here.
+  for (const char* scale :
+       {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale"})
+    if (name.ends_with(scale)) return true;
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".attention.bias") ||
          name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }

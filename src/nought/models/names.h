@@ -43,7 +43,7 @@ struct WeightNames {
 /// The name of the same tensor in older or bare checkpoints, or "" if there is none. The hub's gpt2 says "h.0..." for
 /// "transformer.h.0...".
 std::string alternative_name(const std::string& name);
-/// True for tensors of old checkpoints that are not weights: attention masks and rotary frequencies.
+/// True for tensors of checkpoints that are not weights: attention masks, rotary frequencies, scales of activations.
 bool is_buffer_name(const std::string& name);
 
 }  // namespace nought

@@ -126,4 +126,10 @@ int64_t WeightFiles::bytes_read() const {
   return total;
 }
 
+int64_t WeightFiles::file_bytes() const {
+  int64_t total = 0;
+  for (const SafetensorsFile& file : files_) total += file.file_bytes();
+  return total;
+}
+
 }  // namespace nought

@@ -30,6 +30,8 @@ class WeightFiles {
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
   int64_t bytes_read() const;
+  int64_t num_files() const { return static_cast<int64_t>(files_.size()); }
+  int64_t file_bytes() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

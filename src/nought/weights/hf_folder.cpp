@@ -50,23 +50,38 @@ void write_generation_config(const ModelConfig& config, const std::filesystem::p
 }  // namespace
 
 HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : files_(folder) {
+  const std::optional<QuantizationConfig> quantization = QuantizationConfig::of_folder(folder);
+  std::optional<PackedWeights> packed;
+  if (quantization) packed.emplace(files_, *quantization);
   std::unordered_set<std::string> used;
+  std::optional<DType> first;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
       if (parameter.role == ParameterRole::adapter) continue;
-      const std::string other = alternative_name(parameter.name);
-      const std::string& name =
-          !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
-      const TensorEntry& entry = files_.at(name);
-      const Shape& shape = parameter.placement.global;
-      require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
-                       files_.file_of(name).path().string(), name, entry.shape, shape);
-      if (stored_name_.empty()) dtype_ = entry.dtype;
-      stored_name_[parameter.name] = name;
+      if (auto found = packed ? packed->find(parameter.name, parameter.placement.global) : std::nullopt) {
+        used.insert(found->parts.begin(), found->parts.end());
+        packed_.emplace(parameter.name, std::move(*found));
+        continue;
+      }
+      check(parameter);
+      const std::string& name = stored_name_.at(parameter.name);
+      if (!first) first = files_.at(name).dtype;
       used.insert(name);
     }
+  dtype_ = first.value_or(packed_.empty() ? DType::f32 : DType::bf16);
   for (const TensorEntry& entry : files_.entries())
     if (!used.contains(entry.name) && !is_buffer_name(entry.name)) unused_.push_back(entry.name);
+}
+
+void HfWeights::check(const Parameter& parameter) {
+  const std::string other = alternative_name(parameter.name);
+  const std::string& name =
+      !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
+  const TensorEntry& entry = files_.at(name);
+  const Shape& shape = parameter.placement.global;
+  require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
+                   files_.file_of(name).path().string(), name, entry.shape, shape);
+  stored_name_[parameter.name] = name;
 }
 
 void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
@@ -75,22 +90,45 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const
     Stream here;
     return zero(destination, here);
   }
+  if (const auto packed = packed_.find(parameter.name); packed != packed_.end()) {
+    packed->second.tensor.read(elements, destination);
+    for (const std::string& part : packed->second.parts) files_.file_of(part).release(files_.at(part));
+    return;
+  }
   const std::string& name = stored_name_.at(parameter.name);
   for_each_interval(elements, destination,
                     [&](Interval interval, const Tensor& values) { files_.read(name, interval, values); });
 }
 
-std::string HfWeights::content_hash() const {
-  std::map<std::string, std::string> names(stored_name_.begin(), stored_name_.end());  // sorted
-  std::string all;
-  for (const auto& [parameter, stored] : names) {
-    const SafetensorsFile& file = files_.file_of(stored);
-    const TensorEntry& entry = file.at(stored);
-    const std::span<const std::byte> bytes = file.raw(entry);
-    all += fmt::format("{} {} {} {:016x}\n", parameter, name_of(entry.dtype), entry.shape.str(),
-                       XXH3_64bits(bytes.data(), bytes.size()));
-    file.release(entry);
+StoredWeights::Storage HfWeights::storage_of(const Parameter& parameter) const {
+  const auto packed = packed_.find(parameter.name);
+  if (packed == packed_.end()) {
+    const TensorEntry& entry = files_.at(stored_name_.at(parameter.name));
+    return {std::string(name_of(entry.dtype)), entry.bytes.size()};
   }
+  Storage storage{packed->second.format};
+  for (const std::string& part : packed->second.parts) storage.bytes += files_.at(part).bytes.size();
+  return storage;
+}
+
+std::string HfWeights::hash_of(const std::string& tensor) const {
+  const SafetensorsFile& file = files_.file_of(tensor);
+  const TensorEntry& entry = file.at(tensor);
+  const std::span<const std::byte> bytes = file.raw(entry);
+  const std::string hash =
+      fmt::format("{} {} {:016x}\n", name_of(entry.dtype), entry.shape.str(), XXH3_64bits(bytes.data(), bytes.size()));
+  file.release(entry);
+  return hash;
+}
+
+std::string HfWeights::content_hash() const {
+  std::map<std::string, std::string> hashes;  // sorted by the names of parameters
+  for (const auto& [parameter, stored] : stored_name_)
+    hashes.emplace(parameter, fmt::format("{} {}", parameter, hash_of(stored)));
+  for (const auto& [parameter, packed] : packed_)
+    for (const std::string& part : packed.parts) hashes[parameter] += fmt::format("{} {}", part, hash_of(part));
+  std::string all;
+  for (const auto& [parameter, hash] : hashes) all += hash;
   return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
 }
 

@@ -10,39 +10,49 @@
 
 #include "nought/models/config.h"
 #include "nought/models/hf_folder_writer.h"
+#include "nought/models/packed_weights.h"
 #include "nought/models/weight_files.h"
 #include "nought/text/tokenizer.h"
 #include "nought/text/tokenizer_export.h"
+#include "nought/weights/stored_weights.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
 /// The weights of a folder, as the start of a run.
-class HfWeights final : public StateSource {
+class HfWeights final : public StoredWeights {
  public:
-  /// Opens the folder and checks that every parameter is there with its shape, but for an adapter's. IoError.
+  /// Opens the folder and checks that every parameter is there with its shape, but for an adapter's. Quantised weights
+  /// are decoded as they are read. IoError, ConfigError.
   HfWeights(const std::filesystem::path& folder, const Model& model);
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
-  /// The dtype in which the first parameter is stored.
-  DType dtype() const { return dtype_; }
-  /// The dtype in which a parameter is stored, or the first one for what is not. Some folders store a few parameters in
-  /// fp32.
-  DType dtype_of(const Parameter& parameter) const {
+  /// The dtype in which the first dense parameter is stored; quantised ones are decoded to it.
+  DType dtype() const override { return dtype_; }
+  /// The dtype in which a parameter is stored, or that first one for what is not, or is decoded. Some folders store a
+  /// few parameters in fp32.
+  DType dtype_of(const Parameter& parameter) const override {
     const auto stored = stored_name_.find(parameter.name);
     return stored == stored_name_.end() ? dtype_ : files_.at(stored->second).dtype;
   }
-  /// A hash of the model's weights: the same for the same names, dtypes, shapes and values, in whatever files.
-  std::string content_hash() const;
+  std::string content_hash() const override;
+  bool decodes(const Parameter& parameter) const override { return packed_.contains(parameter.name); }
+  Storage storage_of(const Parameter& parameter) const override;
+  int64_t num_files() const override { return files_.num_files(); }
+  int64_t file_bytes() const override { return files_.file_bytes(); }
   /// How many bytes of the files fill() has read.
   int64_t bytes_read() const { return files_.bytes_read(); }
   /// Tensors of the files that the model does not use. Known buffers, such as attention masks, are not listed.
-  const std::vector<std::string>& unused() const { return unused_; }
+  const std::vector<std::string>& unused() const override { return unused_; }
 
  private:
+  void check(const Parameter& parameter);
+  std::string hash_of(const std::string& tensor) const;
+
   WeightFiles files_;
-  std::unordered_map<std::string, std::string> stored_name_;  // parameter -> tensor in the files
+  std::unordered_map<std::string, std::string> stored_name_;      // parameter -> tensor in the files
+  std::unordered_map<std::string, PackedWeights::Found> packed_;  // parameters that are stored in few bits
   std::vector<std::string> unused_;
   DType dtype_ = DType::f32;
 };

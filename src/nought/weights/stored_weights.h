@@ -1,0 +1,34 @@
+// StoredWeights: the weights of a model in files of any kind, and how they are stored.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nought/zero/state.h"
+
+namespace nought {
+
+class StoredWeights : public StateSource {
+ public:
+  /// The dtype of most parameters; quantised ones are decoded to it.
+  virtual DType dtype() const = 0;
+  /// The dtype in which a parameter is stored, or to which it is decoded.
+  virtual DType dtype_of(const Parameter& parameter) const = 0;
+  /// A hash of the model's weights: the same for the same names, dtypes, shapes and values, in whatever files.
+  virtual std::string content_hash() const = 0;
+  /// Tensors of the files that the model does not use.
+  virtual const std::vector<std::string>& unused() const = 0;
+
+  /// How the values of a parameter are stored: "q4_k", "gptq, 4 bits", "bf16".
+  struct Storage {
+    std::string format;
+    int64_t bytes = 0;  // with scales and zero points
+  };
+  /// Whether a parameter is stored as codes.
+  virtual bool decodes(const Parameter& parameter) const = 0;
+  virtual Storage storage_of(const Parameter& parameter) const = 0;
+  virtual int64_t num_files() const = 0;
+  virtual int64_t file_bytes() const = 0;
+};
+
+}  // namespace nought
