@@ -80,9 +80,10 @@ TEST(ModelPaths, every_command_refuses_what_is_no_model_in_the_same_words) {
       const Ended ended = run(fmt::format(fmt::runtime(command), path, folder.path().string(), golden));
       EXPECT_NE(ended.exit_code, 0) << command;
       EXPECT_EQ(ended.error_lines(), 1) << command << "\n" << ended.err;
-      EXPECT_THAT(ended.err, HasSubstr(fmt::format(
-                                 "{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, {}",
-                                 path, found)))
+      EXPECT_THAT(ended.err,
+                  HasSubstr(fmt::format(
+                      "{}: expected a Hugging Face folder, a GGUF file, a checkpoint or the output folder of a run, {}",
+                      path, found)))
           << command;
     }
 }

@@ -105,9 +105,11 @@ TEST(ModelSource, any_other_path_is_refused_by_what_it_is) {
   fs::create_directory(folder / "empty");
   for (const auto& [name, found] : {std::pair("none", "found nothing"), std::pair("file", "found a file"),
                                     std::pair("empty", "found a folder without config.json and checkpoints")})
-    EXPECT_THAT(refusal(folder / name),
-                testing::AllOf(HasSubstr("expected a Hugging Face folder, a checkpoint or the output folder of a run"),
-                               HasSubstr(found)));
+    EXPECT_THAT(
+        refusal(folder / name),
+        testing::AllOf(
+            HasSubstr("expected a Hugging Face folder, a GGUF file, a checkpoint or the output folder of a run"),
+            HasSubstr(found)));
   folder.write("model/config.json", test::tiny_llama_json().dump());
   EXPECT_THAT(refusal(folder / "model"), HasSubstr("model.safetensors"));
 }

@@ -132,7 +132,9 @@ void add_convert(CLI::App& app, Invocation& invocation) {
                   "notes what llama.cpp would compute differently.",
                   fmt::join(gguf_families(), ", ")));
   const auto options = std::make_shared<ConvertFlags>();
-  command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+  command
+      ->add_option("SOURCE", options->source,
+                   "A Hugging Face folder, a GGUF file, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
   command->add_option("--format", options->format,

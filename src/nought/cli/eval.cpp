@@ -142,7 +142,8 @@ void add_eval(CLI::App& app, Invocation& invocation) {
        "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<EvalOptions>();
   command
-      ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+      ->add_option("MODEL_DIR", options->model_dir,
+                   "A Hugging Face folder, a GGUF file, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option(
       "RUN.json", options->run_file,

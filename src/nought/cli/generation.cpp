@@ -9,7 +9,9 @@ namespace nought {
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
   GenerateOptions& generate = options.generate;
   SamplingParameters& sampling = generate.sampling;
-  command.add_option("MODEL_DIR", options.model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+  command
+      .add_option("MODEL_DIR", options.model_dir,
+                  "A Hugging Face folder, a GGUF file, a checkpoint, or the output_dir of a run")
       ->required();
   command.add_option("--tokenizer", options.tokenizer,
                      "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes");

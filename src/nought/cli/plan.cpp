@@ -14,6 +14,7 @@
 #include "nought/cuda/workspace.h"
 #include "nought/diagnose/pipeline_trace.h"
 #include "nought/io/atomic_file.h"
+#include "nought/io/gguf_file.h"
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
@@ -40,12 +41,12 @@ struct PlanOptions {
 /// What a model alone does not say, where the user does not either.
 constexpr std::string_view kAssumed[] = {"training.bf16=true", "training.per_device_train_batch_size=1"};
 
-/// A run of RUN.json; or of a model alone: a Hugging Face folder or its config.json.
+/// A run of RUN.json; or of a model alone: a Hugging Face folder, its config.json, or a GGUF file.
 RunConfig load(const PlanOptions& options) {
   const std::string& path = options.run_file;
   const bool on_gpu = names_gpu(options.launch.device);
   Json model;
-  if (std::filesystem::is_directory(path)) {
+  if (std::filesystem::is_directory(path) || is_gguf_path(path)) {
     model = path;
   } else if (const Json file = read_json_file(path); file.is_object() && file.contains("model_type")) {
     model = file;
@@ -184,7 +185,9 @@ void add_plan(CLI::App& app, Invocation& invocation) {
        "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
        "nought plan run.json --device cuda --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
-  command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
+  command
+      ->add_option("RUN.json", options->run_file,
+                   "A run, or a model alone: a Hugging Face folder, config.json or a GGUF file")
       ->required();
   add_override_option(*command, options->overrides, "data.seq_length=8192");
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");

@@ -91,7 +91,8 @@ void add_probe(CLI::App& app, Invocation& invocation) {
                    "    --set training.parallelism_config.pp_size=2"});
   const auto options = std::make_shared<ProbeOptions>();
   command
-      ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+      ->add_option("MODEL_DIR", options->model_dir,
+                   "A Hugging Face folder, a GGUF file, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("RUN.json", options->run_file,
                       "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");

@@ -4,6 +4,7 @@
 
 #include "nought/base/json.h"
 #include "nought/io/atomic_file.h"
+#include "nought/io/gguf_file.h"
 #include "nought/io/safetensors_writer.h"
 #include "nought/text/tokenizer.h"
 #include "nought/weights/gguf_tokenizer.h"
@@ -38,7 +39,9 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
   const Tensor bytes = Tensor::empty(memory, {kBlockBytes}, DType::u8, Category::workspace);
   for (const auto& unit : source.model().units())
     for (const Parameter& parameter : unit->parameters()) {
-      const Tensor buffer = bytes.reinterpret(source.dtype_of(parameter));
+      // What is decoded goes on as it is: codes of the same format come out as they went in.
+      const bool decoded = source.stored() != nullptr && source.stored()->decodes(parameter);
+      const Tensor buffer = bytes.reinterpret(decoded ? DType::f32 : source.dtype_of(parameter));
       const int64_t numel = parameter.placement.global.numel();
       for (int64_t begin = 0; begin < numel; begin += buffer.numel()) {
         const Interval block{begin, std::min(numel, begin + buffer.numel())};
@@ -97,8 +100,8 @@ ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, G
   ConvertReport report{.files = 1};
   const GgufMetadata tokenizer = gguf_tokenizer(tokenizer_name(source), source.config(), report.notes);
   const fs::path path = fs::absolute(source.folder()).lexically_normal();
-  const std::string name =
-      gguf_name((path.has_filename() ? path : path.parent_path()).filename().string(), tokenizer, report.notes);
+  const fs::path last = (path.has_filename() ? path : path.parent_path()).filename();
+  const std::string name = gguf_name((is_gguf_path(last) ? last.stem() : last).string(), tokenizer, report.notes);
   GgufModelWriter writer(file, source.model(), type, name, tokenizer);
   copy_weights(source, writer, memory);
   writer.finish();

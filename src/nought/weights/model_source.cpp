@@ -12,6 +12,7 @@
 #include "nought/io/hub_cache.h"
 #include "nought/models/names.h"
 #include "nought/text/tokenizer.h"
+#include "nought/weights/gguf_weights.h"
 #include "nought/weights/merged_weights.h"
 
 namespace nought {
@@ -125,12 +126,14 @@ FoundModel of_adapter(const fs::path& path, const fs::path& named) {
 FoundModel found_in(const fs::path& given, const fs::path& path) {
   std::error_code ignored;
   const auto refuse = [&](std::string_view found) {
-    fail<IoError>("{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, found {}",
-                  given.string(), found);
+    fail<IoError>(
+        "{}: expected a Hugging Face folder, a GGUF file, a checkpoint or the output folder of a run, found {}",
+        given.string(), found);
   };
   if (!fs::exists(path, ignored) && is_hub_name(given.string()))
     refuse(fmt::format("nothing; the hub's cache {0} does not hold it either: \"hf download {1}\" gets it",
                        hub_cache().string(), given.string()));
+  if (is_gguf_path(path) && fs::is_regular_file(path, ignored)) return {path};
   if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
   if (is_checkpoint(path)) return of_checkpoint(path);
   const std::vector<fs::path> checkpoints = list_checkpoints(path);
@@ -248,6 +251,11 @@ bool same_weights(const ModelSource& a, const ModelSource& b) {
   return true;
 }
 
+std::unique_ptr<StoredWeights> stored_weights(const fs::path& path, const Decoder& model) {
+  if (is_gguf_path(path)) return std::make_unique<GgufWeights>(path, model.config(), model);
+  return std::make_unique<HfWeights>(path, model);
+}
+
 }  // namespace
 
 void require_base(const fs::path& adapter, const fs::path& model) {
@@ -268,8 +276,8 @@ ModelSource::ModelSource(FoundModel found, AdaptersAre are)
   if (nought::is_checkpoint(folder_)) {
     base_ = std::make_unique<CheckpointWeights>(folder_, stored);
   } else {
-    auto weights = std::make_unique<HfWeights>(folder_, stored);
-    hf_ = weights.get();
+    auto weights = stored_weights(folder_, stored);
+    files_ = weights.get();
     base_ = std::move(weights);
   }
   if (own.tie_word_embeddings) base_ = std::make_unique<PartedHead>(std::move(base_), stored);
@@ -298,7 +306,7 @@ std::unique_ptr<StateSource> ModelSource::with_adapters(AdaptersAre are) {
 }
 
 std::string ModelSource::weights_hash() const {
-  if (hf_) return hf_->content_hash();
+  if (files_) return files_->content_hash();
   const std::string manifest = read_bytes(folder_ / kManifest);
   return xxh3_of(std::as_bytes(std::span(manifest)));
 }

@@ -1,6 +1,6 @@
-// ModelSource: a model on disk. Its path is a Hugging Face folder, a checkpoint of any number of ranks, or the output
-// folder of a run. An output folder stands for its newest weights: those it exported, or its last checkpoint.
-// What is no path may be the name of a model in the hub's cache (io/hub_cache.h).
+// ModelSource: a model on disk. Its path is a Hugging Face folder, a GGUF file, a checkpoint of any number of ranks, or
+// the output folder of a run. An output folder stands for its newest weights: those it exported, or its last
+// checkpoint. What is no path may be the name of a model in the hub's cache (io/hub_cache.h).
 //
 // Design goals: one place knows what the path of a model may be. Config, weights and tokenizer come from the same
 // folder.
@@ -20,7 +20,7 @@
 
 namespace nought {
 
-/// The folder that holds config and weights of a model.
+/// The folder, or the GGUF file, that holds config and weights of a model.
 struct FoundModel {
   std::filesystem::path folder;
   /// For an output folder, what was chosen in it and why: "out/checkpoint-150, newer than the weights that out exported
@@ -65,7 +65,7 @@ class ModelSource {
 
   /// See FoundModel.
   const std::string& choice() const { return choice_; }
-  /// The folder that holds the config and the weights, and the tokenizer if there is one.
+  /// The folder, or the file, that holds the config and the weights, and the tokenizer if there is one.
   const std::filesystem::path& folder() const { return folder_; }
   const ModelConfig& config() const { return model_.config(); }
   /// The model's parameters by name and shape, without storage.
@@ -73,16 +73,18 @@ class ModelSource {
   const StateSource& weights() const { return weights_ ? *weights_ : *base_; }
   /// The folder if it holds a tokenizer, else "bytes": a name for make_tokenizer().
   std::string tokenizer() const;
-  bool is_checkpoint() const { return hf_ == nullptr; }
+  bool is_checkpoint() const { return files_ == nullptr; }
   const std::vector<AdapterUse>& adapters() const { return adapters_; }
   /// A hash of the model's own weights, without adapters: the same for the same values, however they are spread over
   /// files.
   std::string weights_hash() const;
   /// The dtype in which the weights are stored. A checkpoint stores fp32 master weights.
-  DType dtype() const { return hf_ ? hf_->dtype() : DType::f32; }
-  DType dtype_of(const Parameter& parameter) const { return hf_ ? hf_->dtype_of(parameter) : DType::f32; }
+  DType dtype() const { return files_ ? files_->dtype() : DType::f32; }
+  DType dtype_of(const Parameter& parameter) const { return files_ ? files_->dtype_of(parameter) : DType::f32; }
+  /// How the weights of a folder or a GGUF file are stored; null for a checkpoint.
+  const StoredWeights* stored() const { return files_; }
   /// Tensors of the files that the model does not use.
-  std::vector<std::string> unused() const { return hf_ ? hf_->unused() : std::vector<std::string>{}; }
+  std::vector<std::string> unused() const { return files_ ? files_->unused() : std::vector<std::string>{}; }
 
  private:
   std::unique_ptr<StateSource> with_adapters(AdaptersAre are);
@@ -95,7 +97,7 @@ class ModelSource {
   std::unique_ptr<StateSource> base_;  // the weights of the folder
   std::unique_ptr<Decoder> adapted_;   // where adapters are merged: the model with them beside
   std::unique_ptr<StateSource> weights_;  // null if they are base_
-  const HfWeights* hf_ = nullptr;         // that base_ reads; null for a checkpoint
+  const StoredWeights* files_ = nullptr;  // that base_ reads; null for a checkpoint
 };
 
 }  // namespace nought
