@@ -8,6 +8,8 @@
 #include "nought/chat/chat_notation.h"
 #include "nought/chat/chat_template.h"
 #include "nought/io/files.h"
+#include "nought/io/gguf_file.h"
+#include "nought/text/gguf_vocabulary.h"
 
 namespace nought {
 
@@ -88,8 +90,8 @@ std::vector<std::string> markers_in(const std::string& program) {
   return markers;
 }
 
-ChatSource source_of(const fs::path& file, std::string program, const fs::path& folder, const Tokenizer& tokenizer) {
-  ChatSource source{file.string(), std::move(program), specials_in(folder)};
+/// Adds what the program writes as tokens.
+ChatSource with_markers(ChatSource source, const Tokenizer& tokenizer) {
   source.markers = markers_in(source.jinja);
   for (const auto& [key, text] : source.specials)
     if (!text.empty() && source.jinja.find(key) != std::string::npos) source.markers.push_back(text);
@@ -97,6 +99,10 @@ ChatSource source_of(const fs::path& file, std::string program, const fs::path& 
   if (std::none_of(source.specials.begin(), source.specials.end(), is_end))
     source.specials.emplace_back("eos_token", end_of_document(tokenizer));
   return source;
+}
+
+ChatSource source_of(const fs::path& file, std::string program, const fs::path& folder, const Tokenizer& tokenizer) {
+  return with_markers({file.string(), std::move(program), specials_in(folder)}, tokenizer);
 }
 
 /// The program of a folder, and the file that has it.
@@ -107,6 +113,20 @@ std::optional<std::pair<fs::path, std::string>> program_of(const fs::path& folde
   for (const char* name : {"tokenizer_config.json", "chat_template.json"})
     if (auto program = program_in(object_in(folder / name), folder / name)) return std::pair(folder / name, *program);
   return std::nullopt;
+}
+
+/// The program of a GGUF file, if it has one.
+std::optional<ChatSource> source_of_gguf(const fs::path& path, const Tokenizer& tokenizer) {
+  const GgufFile file(path);
+  const std::string* program = file.text("tokenizer.chat_template");
+  if (program == nullptr) return std::nullopt;
+  ChatSource source{path.string(), *program, {}};
+  const OrderedJson config = gguf_tokenizer_config(file);
+  for (const auto& [key, text] : config.items())
+    if (key.ends_with("_token")) source.specials.emplace_back(key, text.get<std::string>());
+  source = with_markers(std::move(source), tokenizer);
+  source.of_folder = true;
+  return source;
 }
 
 }  // namespace
@@ -150,6 +170,8 @@ ChatSource chat_source_for(const std::string& wanted, const fs::path& tokenizer_
   const fs::path folder = is_folder ? tokenizer_path : tokenizer_path.parent_path();
   if (fs::is_regular_file(wanted, ignored)) return source_of(wanted, read_text(wanted), folder, tokenizer);
   if (!wanted.empty()) return chat_source(chat_format(wanted), tokenizer);
+  if (is_gguf_path(tokenizer_path) && !is_folder)
+    if (auto source = source_of_gguf(tokenizer_path, tokenizer)) return *source;
   if (is_folder)
     if (auto program = program_of(folder)) {
       ChatSource source = source_of(program->first, std::move(program->second), folder, tokenizer);

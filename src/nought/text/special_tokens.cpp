@@ -4,6 +4,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/io/files.h"
+#include "nought/text/gguf_vocabulary.h"
 #include "nought/text/json_view.h"
 #include "nought/text/tokenizer_files.h"
 #include "nought/text/vocabulary.h"
@@ -62,6 +63,11 @@ TokenizerJson content_of(const std::string& given) {
   if (given == "bytes") return {given, std::nullopt, bytes};
   const std::string name = tokenizer_path(given);
   std::error_code error;
+  if (is_gguf_path(name) && fs::is_regular_file(name, error)) {
+    const GgufFile file(name);
+    const auto end = file.integer("tokenizer.ggml.eos_token_id");
+    return {name, std::nullopt, gguf_tokenizer_json(file), end};
+  }
   const fs::path file = fs::is_directory(name, error) ? fs::path(name) / "tokenizer.json" : fs::path(name);
   require<ConfigError>(fs::is_regular_file(file, error) && file.extension() == ".json" &&
                            file.stem().string().find("vocab") == std::string::npos,

@@ -8,6 +8,7 @@
 #include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
 #include "nought/tensor/random.h"
+#include "nought/text/gguf_vocabulary.h"
 #include "nought/text/tokenizer_files.h"
 #include "nought/text/unicode.h"
 
@@ -66,10 +67,11 @@ std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
 std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
   if (file.extension() == ".tiktoken") return read_tiktoken(file);
   if (file.extension() == ".model") return read_sentencepiece(file);
+  if (is_gguf_path(file)) return read_gguf_tokenizer(file);
   const bool json = file.extension() == ".json";
   if (json && file.stem().string().find("vocab") != std::string::npos) return read_vocab_and_merges(file);
   if (json) return read_tokenizer_json(file);
-  fail<ConfigError>("{}: expected tokenizer.json, vocab.json, a .tiktoken or a .model file", file.string());
+  fail<ConfigError>("{}: expected tokenizer.json, vocab.json, a .tiktoken, a .model or a .gguf file", file.string());
 }
 
 }  // namespace
@@ -136,6 +138,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<con
 
 bool holds_tokenizer(const fs::path& folder) {
   std::error_code error;
+  if (is_gguf_path(folder)) return holds_gguf_vocabulary(folder);
   return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
                      [&](const char* name) { return fs::is_regular_file(folder / name, error); });
 }

@@ -4,6 +4,7 @@
 #include "nought/base/json.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/text/gguf_vocabulary.h"
 #include "nought/text/tokenizer_files.h"
 
 namespace nought {
@@ -47,20 +48,27 @@ void export_tokenizer(const TokenizerExport& files, const fs::path& to) {
   std::error_code error;
   const bool bytes = files.tokenizer == "bytes";
   const std::string name = bytes ? files.tokenizer : tokenizer_path(files.tokenizer);
+  const bool is_gguf = is_gguf_path(name) && fs::is_regular_file(name, error);
   const fs::path folder = fs::is_directory(name, error) ? fs::path(name) : fs::path(name).parent_path();
-  if (!bytes && (!holds_tokenizer(folder) || fs::equivalent(folder, to, error))) return;
+  if (is_gguf && !holds_gguf_vocabulary(name)) return;
+  if (!bytes && !is_gguf && (!holds_tokenizer(folder) || fs::equivalent(folder, to, error))) return;
   if (bytes) {
     const OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                              {"eos_token", byte_separator()},
                              {"clean_up_tokenization_spaces", false}};
     write_text_atomically(to / kTokenizerConfig, config.dump(2) + "\n");
     fs::remove(to / kTemplateFile, error);
+  } else if (is_gguf) {
+    write_text_atomically(
+        to / kTokenizerConfig,
+        gguf_tokenizer_config(GgufFile(name)).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    fs::remove(to / kTemplateFile, error);
   } else {
     for (const char* file : {"vocab.json", "merges.txt", "tokenizer.model", kTokenizerConfig, "special_tokens_map.json",
                              "added_tokens.json", "chat_template.json", kTemplateFile})
       copy_if_there(folder, to, file);
   }
-  if (bytes || !files.add_special_tokens.empty()) {
+  if (bytes || is_gguf || !files.add_special_tokens.empty()) {
     write_text_atomically(to / "tokenizer.json", tokenizer_json_with(name, files.add_special_tokens).bytes);
   } else {
     copy_if_there(folder, to, "tokenizer.json");

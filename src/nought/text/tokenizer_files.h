@@ -21,6 +21,7 @@ struct TokenizerJson {
   std::string name;                             // for messages
   std::optional<std::filesystem::path> folder;  // that names its tokens' roles; not given for "bytes"
   std::string bytes;
+  std::optional<int64_t> separator = {};  // the id that ends a document, where no folder names it
 };
 
 /// The tokenizer.json of byte-level BPE.

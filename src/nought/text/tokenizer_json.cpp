@@ -178,6 +178,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(const TokenizerJson& source) {
     const std::string message = one_line(error.what());
     throw ConfigError(message.starts_with(name) ? message : fmt::format("{}: {}", name, message));
   }
+  if (source.separator) pipeline.separator = static_cast<int32_t>(*source.separator);
   if (source.folder) find_separator(*source.folder, pipeline);
   if (!pipeline.separator) pipeline.separator = pipeline.added.find(byte_separator());
   return std::make_unique<TextTokenizer>(std::move(pipeline));

@@ -9,6 +9,7 @@
 #include "nought/base/text.h"
 #include "nought/chat/chat_template.h"
 #include "nought/io/files.h"
+#include "nought/io/gguf_file.h"
 #include "nought/text/json_view.h"
 #include "nought/text/pre_tokenizer.h"
 #include "nought/text/tokenizer_files.h"
@@ -220,8 +221,38 @@ void add_specials(const fs::path& folder, const std::string& name, const ModelCo
 
 }  // namespace
 
+namespace {
+
+/// The vocabulary of a GGUF file as it is.
+GgufMetadata copied_vocabulary(const GgufFile& file) {
+  GgufMetadata metadata;
+  for (const auto& [key, field] : file.metadata()) {
+    if (!key.starts_with("tokenizer.")) continue;
+    std::visit(
+        [&, &key = key](const auto& value) {
+          using T = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, int64_t>) {
+            metadata.emplace_back(key, static_cast<uint32_t>(value));
+          } else if constexpr (std::is_same_v<T, double>) {
+            metadata.emplace_back(key, static_cast<float>(value));
+          } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+            metadata.emplace_back(key, std::vector<int32_t>(value.begin(), value.end()));
+          } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+            metadata.emplace_back(key, std::vector<float>(value.begin(), value.end()));
+          } else {
+            metadata.emplace_back(key, value);
+          }
+        },
+        field.value);
+  }
+  return metadata;
+}
+
+}  // namespace
+
 GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, std::vector<std::string>& notes) {
   std::error_code ignored;
+  if (is_gguf_path(name) && fs::is_regular_file(name, ignored)) return copied_vocabulary(GgufFile(name));
   const fs::path folder = fs::is_directory(name, ignored) ? fs::path(name) : fs::path(name).parent_path();
   const auto holds = [&](const char* file) { return fs::is_regular_file(folder / file, ignored); };
   Json json;
