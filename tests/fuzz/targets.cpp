@@ -9,11 +9,14 @@
 
 #include "nought/base/json.h"
 #include "nought/chat/chat_template.h"
+#include "nought/io/gguf_file.h"
 #include "nought/io/safetensors.h"
 #include "nought/io/strict_json.h"
 #include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
+#include "nought/models/gguf_config.h"
 #include "nought/models/weight_files.h"
+#include "nought/text/gguf_vocabulary.h"
 #include "nought/text/tokenizer_files.h"
 #include "nought/text/unicode.h"
 
@@ -33,6 +36,28 @@ void read_safetensors(std::span<const std::byte> bytes) {
       const DType other = is_float(entry->dtype) ? DType::f32 : DType::i64;
       opened.read(name, {numel / 2, numel}, Tensor::empty(*memory, {numel - numel / 2}, other, Category::workspace));
     }
+  });
+}
+
+void read_gguf(std::span<const std::byte> bytes) {
+  const MemoryFile memory_file(bytes);
+  accept_or_refuse([&] {
+    const GgufFile file(memory_file.path());
+    std::vector<float> values;
+    for (const GgufEntry& entry : file.entries()) {
+      const WeightFormat& format = weight_format(entry.type);
+      values.resize(static_cast<size_t>(entry.numel()));
+      decode_blocks(entry.type, file.raw(entry).data(), entry.numel() / format.block, values.data());
+    }
+    gguf_config(file);
+  });
+  accept_or_refuse([&] {
+    const auto tokenizer = read_gguf_tokenizer(memory_file.path());
+    const std::vector<int32_t> ids = tokenizer->encode("The 1st caf\xc3\xa9\n\n  isn't \xff <s>", {.specials = true});
+    for (const int32_t id : ids)
+      if (id < 0 || id >= tokenizer->vocab_size()) give_up("gguf", "an id outside of the vocabulary");
+    tokenizer->decode(ids);
+    gguf_tokenizer_json(GgufFile(memory_file.path()));
   });
 }
 

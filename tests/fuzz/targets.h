@@ -16,6 +16,8 @@ struct Target {
 
 /// safetensors: every tensor that the header promises can be read.
 void read_safetensors(std::span<const std::byte> bytes);
+/// GGUF: metadata, tokenizer and every block of a file that is accepted can be read.
+void read_gguf(std::span<const std::byte> bytes);
 /// model.safetensors.index.json, of a folder that holds one shard.
 void read_weight_index(std::span<const std::byte> bytes);
 /// config.json: what is accepted is written and read again as the same.
@@ -36,6 +38,7 @@ void read_checkpoint_manifest(std::span<const std::byte> bytes);
 void read_accelerate_yaml(std::span<const std::byte> bytes);
 
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
+                                      {"gguf", read_gguf},
                                       {"weight_index", read_weight_index},
                                       {"model_config", read_model_config},
                                       {"adapter_config", read_adapter_config},
