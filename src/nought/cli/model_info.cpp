@@ -1,6 +1,8 @@
 #include "nought/cli/model_info.h"
 
+#include <algorithm>
 #include <functional>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -51,15 +53,45 @@ void add_checkpoint(const fs::path& path, OrderedJson& info) {
   info["written_at"] = saved.written_at;
 }
 
+/// What kind of tensor a parameter is: "self_attn.q_proj" of every layer, and the experts of a layer together.
+std::string kind_of(const std::string& parameter) {
+  std::string kind;
+  for (const std::string& part : split(parameter, '.')) {
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    const bool outer = kind.empty() && (part == "model" || part == "layers" || part == "transformer" || part == "h" ||
+                                        part == "gpt_neox");
+    if (!number && !outer) kind += (kind.empty() ? "" : ".") + part;
+  }
+  return kind;
+}
+
+/// The types of a model that is stored in few bits: bits per weight, and how each kind of tensor is stored.
+void add_storage(const ModelSource& source, OrderedJson& info) {
+  int64_t bytes = 0, elements = 0;
+  bool quantised = false;
+  std::map<std::string, std::vector<std::string>> kinds;  // format -> kinds of tensors
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters()) {
+      if (parameter.role == ParameterRole::adapter) continue;
+      const StoredWeights::Storage storage = source.stored()->storage_of(parameter);
+      bytes += storage.bytes, elements += parameter.placement.global.numel();
+      quantised = quantised || (storage.format != "f32" && storage.format != "f16" && storage.format != "bf16");
+      std::vector<std::string>& of_format = kinds[storage.format];
+      const std::string kind = kind_of(parameter.name);
+      if (std::find(of_format.begin(), of_format.end(), kind) == of_format.end()) of_format.push_back(kind);
+    }
+  if (!quantised || elements == 0) return;
+  info["bits_per_weight"] = 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+  for (const auto& [format, names] : kinds) info["types"][format] = names;
+}
+
 void add_weights(const fs::path& path, OrderedJson& info) {
   const ModelSource source(FoundModel{path});
   info["parameters"] = source.model().parameter_count();
   info["dtype"] = name_of(source.dtype());
-  int64_t files = 0, bytes = 0;
-  for (const auto& entry : entries_of(path))
-    if (entry.path().extension() == ".safetensors") ++files, bytes += static_cast<int64_t>(entry.file_size());
-  info["files"] = files;
-  info["bytes"] = bytes;
+  add_storage(source, info);
+  info["files"] = source.stored()->num_files();
+  info["bytes"] = source.stored()->file_bytes();
   const std::optional<ExportRecord> record = read_export_record(path);
   if (!record) return;
   info["step"] = record->step;
@@ -158,6 +190,11 @@ std::string model_info_text(const OrderedJson& info) {
   if (info.contains("tokens")) line("tokens seen", format_count(number(info, "tokens")));
   line("model", model_text(info));
   if (info.contains("dtype")) line("precision", text_of(info, "dtype"));
+  if (info.contains("bits_per_weight"))
+    line("stored in", fmt::format("{:.2f} bits per weight, decoded when read", number(info, "bits_per_weight")));
+  if (info.contains("types"))
+    for (const auto& [format, names] : info["types"].items())
+      line("", fmt::format("{}: {}", format, fmt::join(names.get<std::vector<std::string>>(), ", ")));
   if (info.contains("states")) add_run_lines(info, line);
   if (info.contains("best")) {
     const OrderedJson& best = info["best"];
