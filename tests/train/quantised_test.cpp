@@ -7,6 +7,7 @@
 #include "nought/engine/model_schedule.h"
 #include "nought/weights/convert.h"
 #include "nought/weights/gguf_weights.h"
+#include "nought/weights/kept_codes.h"
 
 namespace nought::quantised_test {
 namespace {
@@ -18,10 +19,13 @@ using test::sharded;
 using test::TrainingRank;
 
 /// Probes without gradients, which these goldens do not have.
-class Quantised : public ::testing::TestWithParam<const char*> {
+class Quantised : public ::testing::Test {
  protected:
-  static void expect_on(const MeshLayout& mesh, const std::string& model, const std::string& golden) {
+  static void expect_on(const MeshLayout& mesh, const std::string& model, const std::string& golden,
+                        bool keeps_codes = false) {
     test::TrainingCase on{.model = ModelConfig::from_folder(model), .mesh = mesh, .settings = {}};
+    if (keeps_codes)
+      on.prepare = [&](Decoder& decoder) { EXPECT_TRUE(keep_stored_codes(ModelSource(model), decoder)); };
     on.load = [&](ShardedModel& sharded_model, Decoder&) { sharded_model.load(ModelSource(model).weights()); };
     SCOPED_TRACE(on.str());
     ProbeOutput output;
@@ -43,8 +47,8 @@ class Quantised : public ::testing::TestWithParam<const char*> {
   }
 };
 
-class QuantisedFolder : public Quantised {};
-class QuantisedFile : public Quantised {};
+class QuantisedFolder : public Quantised, public ::testing::WithParamInterface<const char*> {};
+class QuantisedFile : public Quantised, public ::testing::WithParamInterface<const char*> {};
 
 NOUGHT_SIZE(medium);
 TEST_P(QuantisedFolder, logits_and_loss_are_those_of_the_decoded_weights_on_every_kind_of_mesh) {
@@ -67,6 +71,15 @@ INSTANTIATE_TEST_SUITE_P(Files, QuantisedFile,
                          ::testing::Values("llama_q4_k_m", "llama_q8_0", "qwen2_q4_0", "qwen2_q8_0", "qwen3moe_q5_1"),
                          [](const auto& info) { return std::string(info.param); });
 
+NOUGHT_SIZE(medium);
+TEST_F(Quantised, the_codes_of_q8_0_may_be_kept_and_have_the_same_logits) {
+  for (const char* name : {"llama_q8_0", "qwen2_q8_0"}) {
+    const std::string file = golden_folder(std::string("quant/gguf/") + name);
+    for (const MeshLayout& mesh : {MeshLayout{}, MeshLayout{.sizes = {.tensor = 2}}})
+      expect_on(mesh, file + ".gguf", file + ".safetensors", /*keeps_codes=*/true);
+  }
+}
+
 std::vector<float> values_of(const StateSource& source, const Parameter& parameter, Memory& memory) {
   const Tensor values = Tensor::empty(memory, parameter.placement.global, DType::f32, Category::workspace);
   source.fill(StateKind::master, parameter, Interval{0, values.numel()}, values);
@@ -74,6 +87,7 @@ std::vector<float> values_of(const StateSource& source, const Parameter& paramet
 }
 
 /// Rows of rotated heads, fused and transposed matrices, stacked experts, norms that are stored plus one.
+NOUGHT_SIZE(medium);
 TEST(GgufWeights, weights_of_every_family_come_back_from_a_file_of_them) {
   const auto memory = Memory::create();
   const test::TempFolder folder;

@@ -4,6 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include "nought/weights/kept_codes.h"
+
 namespace nought {
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
@@ -125,6 +127,7 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
   if (world.rank() == 0) say_choice(source_.choice());
+  keep_stored_codes(source_, decoder_);
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());
