@@ -53,7 +53,8 @@ struct RowNorm {
       for (int64_t l = 0; l < rank; ++l) of_gram += gram[k * rank + l] * Sum{row[l]};
       own += Sum{row[k]} * of_gram;
     }
-    const Sum norm = sqrt(squares[o] + scale * (2 * mixed + scale * own));
+    const Sum square = squares[o] + scale * (2 * mixed + scale * own);
+    const Sum norm = square > 0 ? sqrt(square) : Sum{1};
     norms[o] = norm;
     factors[o] = Sum{magnitudes[o]} / norm;
   }

@@ -52,7 +52,7 @@ void run(const LowRankNorms& op) {
         own += Sum{b[k]} * row;
       }
       const Sum square = op.squares.data<Sum>()[o] + scale * (2 * mixed + scale * own);
-      const Sum norm = std::sqrt(square);
+      const Sum norm = square > 0 ? std::sqrt(square) : Sum{1};  // a row of zeros: its result is 0 whatever counts
       op.norms.data<Sum>()[o] = norm;
       op.factors.data<Sum>()[o] = Sum{op.magnitudes.data<T>()[o]} / norm;
     }
