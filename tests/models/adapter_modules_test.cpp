@@ -56,6 +56,35 @@ TEST(AdapterModules, all_linear_is_every_product_but_the_head) {
   EXPECT_EQ(layers(R"({"target_modules": "all-linear"})", "open/gpt2").size(), 8u);
 }
 
+TEST(AdapterModules, experts_and_routers_are_parameters_of_a_layer) {
+  const ModelAdapter adapter =
+      chosen(R"({"r": 2, "target_modules": ["q_proj"], "target_parameters": ["experts.down_proj", "gate.weight"]})",
+             "open/mixtral");
+  const LowRank* experts = adapter.find("model.layers.0.mlp.experts.down_proj");
+  ASSERT_NE(experts, nullptr);
+  EXPECT_TRUE(experts->of_experts);
+  EXPECT_EQ(adapter.find("model.layers.0.mlp.experts.gate_up_proj"), nullptr);
+  ASSERT_NE(adapter.find("model.layers.1.mlp.gate"), nullptr);
+  EXPECT_FALSE(adapter.find("model.layers.1.mlp.gate")->of_experts);
+  EXPECT_NE(chosen(R"({"r": 2, "target_modules": ["gate"]})", "open/mixtral").find("model.layers.0.mlp.gate"), nullptr);
+}
+
+TEST(AdapterModules, all_linear_means_experts_where_peft_means_them) {
+  for (const char* family : {"open/mixtral", "open/qwen3_moe"}) {
+    const ModelAdapter adapter = chosen(R"({"r": 4, "lora_alpha": 2, "target_modules": "all-linear"})", family);
+    const LowRank* up = adapter.find("model.layers.1.mlp.experts.gate_up_proj");
+    ASSERT_NE(up, nullptr) << family;
+    EXPECT_EQ(up->rank, 8) << "two products in one";
+    EXPECT_EQ(up->scale, 0.5);
+    EXPECT_EQ(adapter.find("model.layers.1.mlp.experts.down_proj")->rank, 4);
+    EXPECT_NE(adapter.find("model.layers.1.mlp.gate"), nullptr);
+  }
+  const ModelAdapter shared = chosen(R"({"r": 1, "target_modules": "all-linear"})", "open/qwen2_moe");
+  EXPECT_EQ(shared.find("model.layers.1.mlp.experts.down_proj"), nullptr);
+  EXPECT_NE(shared.find("model.layers.1.mlp.shared_expert_gate"), nullptr);
+  EXPECT_EQ(shared.find("model.layers.1.mlp.gate"), nullptr);
+}
+
 TEST(AdapterModules, families_have_pefts_defaults_or_are_asked_for_names) {
   EXPECT_EQ(layers("{}").size(), 4u);
   EXPECT_EQ(layers("{}", "open/gpt_neox").front(), "gpt_neox.layers.0.attention.query_key_value");
@@ -95,8 +124,13 @@ TEST(AdapterModules, what_matches_nothing_or_cannot_be_is_named) {
               HasSubstr("\"q_prj\" matches no layer of this llama model"));
   EXPECT_THAT(error_of(R"({"target_modules": ["q_prj"]})"), HasSubstr("q_proj"));
   EXPECT_THAT(error_of(R"({"target_modules": "q_proj"})"), HasSubstr("it has to match a whole name, such as model."));
-  EXPECT_THAT(error_of(R"({"target_modules": ["lm_head"]})"), HasSubstr("is the head, whose adapters are not"));
-  EXPECT_THAT(error_of(R"({"target_modules": "all-linear"})", "open/qwen3_moe"), HasSubstr("means its experts too"));
+  EXPECT_THAT(error_of(R"({"target_modules": ["experts.0.down_proj"]})", "open/qwen3_moe"),
+              HasSubstr("is of experts, which target_parameters names"));
+  EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "target_parameters": ["up_proj"]})", "open/qwen3_moe"),
+              HasSubstr("target_parameters \"up_proj\" matches no parameter of this qwen3_moe model"));
+  EXPECT_THAT(error_of(R"({"target_parameters": ["down_proj"]})"), HasSubstr("which has no experts: remove it"));
+  EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "target_parameters": ["down_proj"]})", "open/gpt_oss"),
+              HasSubstr("whose experts are stored as one tensor"));
   EXPECT_THAT(error_of(R"({"r": 1000})"), HasSubstr("is above that of its matrix"));
   EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "layers_to_transform": [9]})"), HasSubstr("chooses no layer"));
 }

@@ -111,7 +111,8 @@ TEST_P(AdapterGolden, merged_weights_do_not_depend_on_how_they_are_read) {
 
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGolden,
                          ::testing::Values("lora/llama", "lora/gpt2", "lora/experts", "lora/embedding", "lora/dora",
-                                           "lora/dora_gpt2", "lora/bias", "lora/tied", "lora/tied_table"),
+                                           "lora/dora_gpt2", "lora/bias", "lora/tied", "lora/tied_table", "lora/fused",
+                                           "lora/mixtral_all", "lora/head"),
                          test::name_of_folder<const char*>);
 
 }  // namespace

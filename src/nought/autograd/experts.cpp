@@ -60,6 +60,66 @@ void weight_gradients(const Context& context, const std::vector<Interval>& block
   }
 }
 
+Tensor shrunk(const Context& context, const Tensor& x, const Tensor& a, double scale) {
+  Tensor z = context.empty({x.rows(), a.dim(0)}, x.dtype(), Category::workspace);
+  context.run(MatMul{.a = x, .b = a, .c = z, .transpose_b = true});
+  if (scale != 1) context.run(Scale{.x = z, .factor = scale});
+  return z;
+}
+
+/// c[block] += scale * (x[block] A_e^T) B_e^T for every expert's block of rows.
+void add_low_rank(const Context& context, const std::vector<Interval>& blocks, const Tensor& x,
+                  const ExpertLowRank& added, const Tensor& c) {
+  if (!added.defined()) return;
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
+    if (begin == end) continue;
+    context.run(MatMul{.a = shrunk(context, x.slice(begin, end), part_of(added.a.value(), e), added.scale),
+                       .b = part_of(added.b.value(), e),
+                       .c = c.slice(begin, end),
+                       .transpose_b = true,
+                       .accumulate = true});
+  }
+}
+
+/// dx[block] += scale * (dy[block] B_e) A_e.
+void add_low_rank_dx(const Context& context, const std::vector<Interval>& blocks, const Tensor& dy,
+                     const ExpertLowRank& added, const Tensor& dx) {
+  if (!added.defined()) return;
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
+    if (begin == end) continue;
+    const Tensor a = part_of(added.a.value(), e), rows = dy.slice(begin, end);
+    const Tensor d = context.empty({end - begin, a.dim(0)}, dy.dtype(), Category::workspace);
+    context.run(MatMul{.a = rows, .b = part_of(added.b.value(), e), .c = d});
+    if (added.scale != 1) context.run(Scale{.x = d, .factor = added.scale});
+    context.run(MatMul{.a = d, .b = a, .c = dx.slice(begin, end), .accumulate = true});
+  }
+}
+
+/// The gradients of A and B of every expert; 0 without tokens.
+void low_rank_gradients(Gradients& gradients, const std::vector<Interval>& blocks, const Tensor& x, const Tensor& dy,
+                        const ExpertLowRank& added) {
+  if (!added.defined() || !added.trained()) return;
+  const Context& context = gradients.context();
+  const Tensor a = added.a.value(), b = added.b.value();
+  const Tensor z = context.empty({x.rows(), a.dim(1)}, x.dtype(), Category::workspace),
+               d = context.empty(z.shape(), x.dtype(), Category::workspace);
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
+    if (begin == end) continue;
+    context.copy(shrunk(context, x.slice(begin, end), part_of(a, e), added.scale), z.slice(begin, end));
+    context.run(MatMul{.a = dy.slice(begin, end), .b = part_of(b, e), .c = d.slice(begin, end)});
+  }
+  if (added.scale != 1) context.run(Scale{.x = d, .factor = added.scale});
+  gradients.later(added.b, [z, dy, blocks](const Context& on, const GradSink& sink) {
+    weight_gradients(on, blocks, z, dy, /*out_in=*/true, sink);
+  });
+  gradients.later(added.a, [x, d, blocks](const Context& on, const GradSink& sink) {
+    weight_gradients(on, blocks, x, d, /*out_in=*/true, sink);
+  });
+}
+
 void bias_gradients(Gradients& gradients, const std::vector<Interval>& blocks, const Tensor& dy,
                     const ParameterView& bias) {
   const Context& context = gradients.context();
@@ -145,6 +205,7 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   const Tensor activated = activate(context, saved.activation, saved.gate_up);
   const Tensor d_activated = context.empty({dispatch.rows(), width}, dtype, Category::workspace);
   multiply_blocks(context, blocks, d_rows, parameters.down.value(), !parameters.out_in, {}, d_activated);
+  add_low_rank_dx(context, blocks, d_rows, parameters.down_added, d_activated);
   give_routing_gradient(gradients, saved, activated, d_activated, d_rows);
 
   const Tensor weights = dispatch.rows_of_choices(context, saved.weights.value);
@@ -156,16 +217,19 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
     });
   };
   form(parameters.down, activated, d_rows);
+  low_rank_gradients(gradients, blocks, activated, d_rows, parameters.down_added);
   bias_gradients(gradients, blocks, d_rows, parameters.down_bias);
 
   const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
   const Tensor x_rows =
       saved.x_rows ? saved.x_rows : dispatch.rows_of_tokens(context, saved.x.prepared(context)(context));
   form(parameters.gate_up, x_rows, d_gate_up);
+  low_rank_gradients(gradients, blocks, x_rows, d_gate_up, parameters.gate_up_added);
   bias_gradients(gradients, blocks, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
     const Tensor dx_rows = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
     multiply_blocks(context, blocks, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);
+    add_low_rank_dx(context, blocks, d_gate_up, parameters.gate_up_added, dx_rows);
     dispatch.sum_to_tokens(context, dx_rows, dx);
   }
 }
@@ -185,13 +249,19 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatc
     if (keeps) saved_rows = x_rows;
     multiply_blocks(context, dispatch.blocks(), x_rows, experts.gate_up.value(), experts.out_in,
                     optional_value(experts.gate_up_bias), gate_up);
+    add_low_rank(context, dispatch.blocks(), x_rows, experts.gate_up_added, gate_up);
   }
   const Tensor y = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
-  multiply_blocks(context, dispatch.blocks(), activate(context, activation, gate_up), experts.down.value(),
-                  experts.out_in, added_down_bias(experts), y);
+  {
+    const Tensor activated = activate(context, activation, gate_up);
+    multiply_blocks(context, dispatch.blocks(), activated, experts.down.value(), experts.out_in,
+                    added_down_bias(experts), y);
+    add_low_rank(context, dispatch.blocks(), activated, experts.down_added, y);
+  }
   Tensor out = context.empty({x.value.rows(), hidden}, dtype);
   dispatch.sum_to_tokens(context, y, {.into = out}, weights.value);
-  return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias},
+  const Wanted added(experts.gate_up_added.trained() || experts.down_added.trained());
+  return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias, added},
                      [saved = Experts{Saved(x), weights, dispatch, experts, activation, gate_up, saved_rows}](
                          Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
 }

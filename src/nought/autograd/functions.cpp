@@ -278,18 +278,55 @@ Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const
   return loss_head(tape, x, weight, cross_entropy_rows(targets), gradient_scale, softcap);
 }
 
+namespace {
+
+/// Adds, or forms the gradients of, what an adapter adds to the logits of tokens [begin, end).
+class LogitAdder {
+ public:
+  LogitAdder(const Tape& tape, const AddedLogits& added, bool recording) : tape_(tape), added_(added) {
+    if (added.defined() && recording && added.z.requires_grad())
+      dz_ = tape.context().empty(added.z.value.shape(), added.z.value.dtype());
+  }
+  void add(Interval tokens, const Tensor& logits) const {
+    if (!added_.defined()) return;
+    tape_.context().run(MatMul{.a = added_.z.value.slice(tokens.begin, tokens.end),
+                               .b = added_.b.value(),
+                               .c = logits,
+                               .transpose_b = true,
+                               .accumulate = true});
+  }
+  void walk_back(Interval tokens, const Tensor& d_logits) const {
+    if (!added_.defined()) return;
+    const Context& context = tape_.context();
+    const Tensor z = added_.z.value.slice(tokens.begin, tokens.end);
+    if (const GradSink db = tape_.sink(added_.b))
+      context.run(MatMul{.a = d_logits, .b = z, .c = db.into, .transpose_a = true, .accumulate = db.accumulate});
+    if (dz_) context.run(MatMul{.a = d_logits, .b = added_.b.value(), .c = dz_.slice(tokens.begin, tokens.end)});
+  }
+  const Tensor& dz() const { return dz_; }
+
+ private:
+  const Tape& tape_;
+  const AddedLogits& added_;
+  Tensor dz_;
+};
+
+}  // namespace
+
 Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows_to_losses, double gradient_scale,
-              double softcap) {
+              double softcap, const AddedLogits& added) {
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
   const Weight table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
-  const bool recording = tape.recording() && (x.requires_grad() || weight.trained()),
+  const bool recording = tape.recording() &&
+                         (x.requires_grad() || weight.trained() || added.z.requires_grad() || added.b.trained()),
              keeps_capped = recording && softcap > 0;
   const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});
   Tensor dx = recording && x.requires_grad() ? context.empty({tokens, hidden}, dtype) : Tensor{};
+  const LogitAdder adder(tape, added, recording);
   Tensor losses = context.empty({tokens}, statistics_dtype(dtype), Category::workspace);
   Tensor logits = context.empty({rows, vocabulary}, dtype, Category::workspace);
   Tensor capped = keeps_capped ? context.empty(logits.shape(), dtype, Category::workspace) : Tensor{};
@@ -297,6 +334,7 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
     const int64_t end = std::min(begin + rows, tokens);
     const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);
     context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
+    adder.add({begin, end}, scores);
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
     if (outputs) context.copy(scores, outputs);
@@ -310,17 +348,22 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
     if (GradSink dw = tape.sink(weight))
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
+    adder.walk_back({begin, end}, scores);
   }
   const Tensor total = context.empty({1}, DType::f64);
   context.run(SumElements{.x = losses, .out = total});
-  return tape.record(total, {x, weight}, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
-    if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
-      fail<Error>(
-          "the gradients of a loss_head were formed with its gradient_scale; backward must start from it with seed 1, "
-          "got {}",
-          seed.item());
-    gradients.give(x, dx);
-  });
+  return tape.record(
+      total, {x, weight, added.z, added.b},
+      [x = Var{{}, x.slot}, dx, z = Var{{}, added.z.slot}, dz = adder.dz()](Gradients& gradients, const Tensor& seed) {
+        if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
+          fail<Error>(
+              "the gradients of a loss_head were formed with its gradient_scale; backward must start from it with seed "
+              "1, "
+              "got {}",
+              seed.item());
+        gradients.give(x, dx);
+        gradients.give(z, dz);
+      });
 }
 
 }  // namespace nought

@@ -52,6 +52,14 @@ using RowLoss = std::function<void(const Context&, const LogitRows&)>;
 /// CrossEntropy against targets ([tokens] i32), each times its weight (f32 of as many elements; undefined: 1).
 RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 
+/// What an adapter adds to logits: z B^T. z: [tokens, rank], b: [vocabulary, rank].
+struct AddedLogits {
+  Var z = {};
+  ParameterView b = {};
+
+  bool defined() const { return b.defined(); }
+};
+
 /// The sum of the losses of the logits x W^T, f64 [1]. x: [tokens, hidden], weight: [vocabulary, hidden]. Works in
 /// chunks of tokens: the logits of all tokens never exist.
 ///
@@ -59,7 +67,7 @@ RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 /// gradient_scale: the scale of the loss must be given here, and backward() must start from this value with seed 1.
 /// softcap c > 0: the logits are c * tanh(x W^T / c).
 Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows, double gradient_scale,
-              double softcap = 0);
+              double softcap = 0, const AddedLogits& added = {});
 /// loss_head() with cross-entropy. targets: [tokens] i32, -100 is ignored.
 Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const Tensor& targets, double gradient_scale,
                        double softcap = 0);

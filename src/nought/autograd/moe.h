@@ -79,6 +79,9 @@ struct RouterLoads {
 /// or undefined. Both directions multiply fp32 values: a router's choice hangs on small differences.
 Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias);
 
+/// logits + x, in place of the logits, which may be wider than x.
+Var add_widened(Tape& tape, const Var& logits, const Var& x);
+
 /// The experts that tokens chose, and the weights of the choices as a value that has a gradient.
 struct Routing {
   Tensor experts;  // [tokens, top_k] i32
@@ -116,6 +119,13 @@ ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_
 
 /// The weights of all experts. out_in: gate_up [E, 2F, H], down [E, H, F]; in_out: [E, H, 2F] and [E, F, H]. Biases,
 /// [E, 2F] and [E, H], may be undefined.
+struct ExpertLowRank {
+  ParameterView a, b;  // [E, rank, in], [E, out, rank]; undefined: nothing is added
+  double scale = 1;
+
+  bool defined() const { return a.defined(); }
+  bool trained() const { return a.trained() || b.trained(); }
+};
 struct ExpertWeights {
   WeightView gate_up = {}, down = {};
   ParameterView gate_up_bias = {}, down_bias = {};
@@ -123,6 +133,7 @@ struct ExpertWeights {
   /// False where ranks share F and another one adds down_bias to the sum of their results. Its gradient is formed here
   /// too, from d_out, which is the same on all of them.
   bool adds_down_bias = true;
+  ExpertLowRank gate_up_added = {}, down_added = {};  // what an adapter adds to the products of each expert
 };
 /// activation(gate) * up with [gate | up] per row, or ClampedSwiglu, which has gate and up in turn.
 struct ExpertActivation {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -21,7 +22,6 @@ struct Unsupported {
   std::string_view what;
 };
 constexpr auto kUnsupported = std::to_array<Unsupported>({
-    {"target_parameters", "[]", "adapters of raw parameters, such as those of experts"},
     {"trainable_token_indices", "[] | {}", "training rows of the embedding"},
     {"ensure_weight_tying", "false", "one copy of tied weights"},
     {"layer_replication", "[]", "a model of repeated layers"},
@@ -45,8 +45,14 @@ constexpr auto kIgnored =
                                      "qalora_group_size", "runtime_config", "_custom_modules"});
 
 /// Starts of init_lora_weights that peft has and Nought has not.
-constexpr auto kOtherStarts =
-    std::to_array<std::string_view>({"orthogonal", "pissa", "olora", "eva", "corda", "loftq", "lora_ga", "mica"});
+constexpr auto kOtherStarts = std::to_array<std::string_view>({"eva", "corda", "loftq", "lora_ga", "mica"});
+constexpr auto kNamedStarts =
+    std::to_array<std::pair<AdapterStart, std::string_view>>({{AdapterStart::gaussian, "gaussian"},
+                                                              {AdapterStart::orthogonal, "orthogonal"},
+                                                              {AdapterStart::olora, "olora"},
+                                                              {AdapterStart::pissa, "pissa"}});
+constexpr std::string_view kIterations = "pissa_niter_";
+constexpr int64_t kMostIterations = 1000;
 
 /// What is read of an object, key by key.
 class Reader {
@@ -180,10 +186,31 @@ AdapterStart read_start(Reader& reader) {
   if (value.is_null()) return AdapterStart::uniform;
   if (value.is_boolean()) return value.get<bool>() ? AdapterStart::uniform : AdapterStart::random;
   const std::string name = lower_case(reader.text(key));
-  if (name == "gaussian") return AdapterStart::gaussian;
+  for (const auto& [start, known] : kNamedStarts)
+    if (name == known) return start;
   const bool known = std::ranges::any_of(kOtherStarts, [&](std::string_view each) { return name.starts_with(each); });
-  fail<ConfigError>("{} = {}: {}; true, false and \"gaussian\" are known", reader.place(key), value.dump(),
-                    known ? "this start is not supported yet" : "an unknown start");
+  fail<ConfigError>(
+      "{} = {}: {}; true, false, \"gaussian\", \"orthogonal\", \"olora\", \"pissa\" and \"pissa_niter_4\" are known",
+      reader.place(key), value.dump(), known ? "this start is not supported yet" : "an unknown start");
+}
+
+/// N of "pissa_niter_N"; 0 for other starts.
+int64_t read_iterations(Reader& reader) {
+  const OrderedJson& value = reader.at("init_lora_weights");
+  if (!value.is_string()) return 0;
+  const std::string name = lower_case(value.get<std::string>());
+  int64_t count = 0;
+  if (!name.starts_with(kIterations)) return 0;
+  const char *begin = name.data() + kIterations.size(), *end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, count);
+  return error == std::errc() && stop == end && count > 0 && count <= kMostIterations ? count : 0;
+}
+
+OrderedJson start_json(AdapterStart start, int64_t iterations) {
+  if (iterations > 0) return fmt::format("{}{}", kIterations, iterations);
+  for (const auto& [each, name] : kNamedStarts)
+    if (each == start) return name;
+  return start == AdapterStart::uniform;
 }
 
 constexpr auto kBiases = std::to_array<std::pair<AdapterBias, std::string_view>>(
@@ -258,6 +285,12 @@ AdapterConfig AdapterConfig::from_json(const OrderedJson& json, const Origins& o
                        reader.place("lora_dropout"), config.dropout);
   config.targets = reader.choice("target_modules");
   config.excluded = reader.choice("exclude_modules");
+  config.parameters = reader.texts("target_parameters");
+  for (const auto& [given, key] : {std::pair(config.dropout > 0, "lora_dropout"), std::pair(config.dora, "use_dora"),
+                                   std::pair(config.bias_of_b, "lora_bias")})
+    require<ConfigError>(config.parameters.empty() || !given,
+                         "{} does not go with {}, as in peft: remove one of the two", reader.place("target_parameters"),
+                         key);
   const OrderedJson& layers = reader.at("layers_to_transform");
   if (!layers.is_null())
     for (const OrderedJson& each : layers.is_array() ? layers : OrderedJson::array({layers}))
@@ -269,7 +302,8 @@ AdapterConfig AdapterConfig::from_json(const OrderedJson& json, const Origins& o
       "rank_pattern", [&](const OrderedJson& value) { return reader.rank("rank_pattern", value); });
   config.alpha_pattern = reader.patterns<double>(
       "alpha_pattern", [&](const OrderedJson& value) { return reader.number("alpha_pattern", value); });
-  config.start = read_start(reader);
+  config.start_iterations = read_iterations(reader);
+  config.start = config.start_iterations > 0 ? AdapterStart::pissa : read_start(reader);
   config.modules_to_save = reader.texts("modules_to_save");
   config.bias = read_bias(reader);
   config.fan_in_fan_out = reader.boolean("fan_in_fan_out");
@@ -290,8 +324,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"exclude_modules", choice_json(excluded)},
                    {"fan_in_fan_out", fan_in_fan_out},
                    {"inference_mode", true},
-                   {"init_lora_weights", start == AdapterStart::gaussian ? OrderedJson("gaussian")
-                                                                         : OrderedJson(start == AdapterStart::uniform)},
+                   {"init_lora_weights", start_json(start, start_iterations)},
                    {"kasa_config", nullptr},
                    {"layer_replication", nullptr},
                    {"layers_pattern", names_json(layers_pattern)},
@@ -312,7 +345,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"rank_pattern", patterns_json(rank_pattern)},
                    {"revision", nullptr},
                    {"target_modules", choice_json(targets)},
-                   {"target_parameters", nullptr},
+                   {"target_parameters", names_json(parameters)},
                    {"task_type", text_json(task_type)},
                    {"trainable_token_indices", nullptr},
                    {"use_bdlora", nullptr},

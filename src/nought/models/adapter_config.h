@@ -45,11 +45,13 @@ struct AdapterConfig {
   bool bias_of_b = false;    // lora_bias
   LayerChoice targets = {};  // not given: those of the family; the pattern "all-linear": all
   LayerChoice excluded = {};
-  std::vector<int64_t> layers = {};  // layers_to_transform; none: all
+  std::vector<std::string> parameters = {};  // target_parameters
+  std::vector<int64_t> layers = {};          // layers_to_transform; none: all
   std::vector<std::string> layers_pattern = {};
   LayerPatterns<int64_t> rank_pattern = {};
   LayerPatterns<double> alpha_pattern = {};
   AdapterStart start = AdapterStart::uniform;  // init_lora_weights
+  int64_t start_iterations = 0;                // N of pissa_niter_N
   std::vector<std::string> modules_to_save = {};
   AdapterBias bias = AdapterBias::none;
   bool fan_in_fan_out = false;

@@ -10,6 +10,7 @@
 
 #include "nought/base/name_pattern.h"
 #include "nought/base/text.h"
+#include "nought/models/adapter_experts.h"
 #include "nought/models/decoder.h"
 #include "nought/models/names.h"
 
@@ -80,6 +81,21 @@ bool saves(const std::string& name, std::string_view layer) {
   return matches_all("(?:.*\\.)?" + name + "(?:\\..*)?", layer);
 }
 
+bool is_of_mlp(std::string_view last) { return last == "gate_proj" || last == "up_proj" || last == "down_proj"; }
+
+/// Routers and the gates of shared experts.
+std::vector<AdaptableLayer> gates_of(const ModelConfig& config) {
+  std::vector<AdaptableLayer> gates;
+  for (int64_t index = 0; index < config.num_layers; ++index) {
+    if (!config.has_experts(index)) continue;
+    const ExpertModules modules = expert_modules(WeightNames::of(config).layer(index));
+    if (!config.experts->router_bias)
+      gates.push_back({modules.router, config.hidden_size, config.experts->num_experts});
+    if (config.experts->shared_gate) gates.push_back({modules.shared_gate, config.hidden_size, 1});
+  }
+  return gates;
+}
+
 std::vector<AdaptableLayer> layers_of(const Decoder& decoder, WeightLayout layout) {
   std::vector<AdaptableLayer> layers;
   for (const auto& unit : decoder.units())
@@ -96,13 +112,15 @@ std::vector<AdaptableLayer> layers_of(const Decoder& decoder, WeightLayout layou
 class Resolver {
  public:
   Resolver(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place)
-      : adapter_(adapter),
+      : adapter_(adapter.targets_all() && all_linear_means_experts(config) ? with_all_experts(adapter) : adapter),
         config_(config),
         place_(place),
         decoder_(without_adapter(config)),
         layers_(layers_of(decoder_, config.weight_layout)) {
     for (const AdaptableLayer& layer : layers_) names_.push_back(layer.name);
+    for (const AdaptableLayer& layer : gates_of(config)) names_.push_back(layer.name);
     names_.push_back(WeightNames::of(config).token_embedding);
+    names_.push_back(WeightNames::of(config).head);
   }
 
   ModelAdapter resolve() {
@@ -111,7 +129,9 @@ class Resolver {
     const LayerChoice targets = this->targets();
     for (const AdaptableLayer& layer : layers_)
       if (chosen(targets, layer.name)) result_.layers.emplace(layer.name, rank_and_scale(layer));
-    add_table(targets);
+    add_gates(targets);
+    add_parameters();
+    add_vocabulary(targets);
     add_biases();
     if (!adapter_.targets_all()) check_targets(targets);
     require<ConfigError>(!result_.empty(),
@@ -122,13 +142,70 @@ class Resolver {
   }
 
  private:
-  /// The embedding of tokens, which "all-linear" does not mean.
-  void add_table(const LayerChoice& targets) {
-    const std::string name = WeightNames::of(config_).token_embedding;
-    if (adapter_.targets_all() || !chosen(targets, name)) return;
-    require<ConfigError>(!adapter_.dora, "{}: use_dora of {}, the embedding, is not supported yet: exclude it", place_,
-                         name);
-    result_.layers.emplace(name, rank_and_scale({name, config_.vocab_size, config_.hidden_size}));
+  /// Routers, and the gates of shared experts.
+  void add_gates(const LayerChoice& targets) {
+    for (const AdaptableLayer& gate : gates_of(config_)) {
+      if (adapter_.targets_all() ? gate.out > 1 || all_linear_means_experts(config_) : !chosen(targets, gate.name))
+        continue;
+      if (!excluded(gate.name)) add_alone(gate.name, rank_and_scale(gate));
+    }
+  }
+
+  /// Raw parameters: the experts of a layer, and routers.
+  void add_parameters() {
+    std::set<std::string> used;
+    for (int64_t index = 0; index < config_.num_layers; ++index) {
+      if (!config_.has_experts(index)) continue;
+      const ExpertModules modules = expert_modules(WeightNames::of(config_).layer(index));
+      const ExpertsConfig& experts = *config_.experts;
+      const int64_t width = experts.intermediate_size, hidden = config_.hidden_size;
+      const auto add = [&](const std::string& name, const std::string& layer, int64_t in, int64_t out, bool each) {
+        for (const std::string& target : adapter_.parameters)
+          if (ends_in(name, target)) {
+            used.insert(target);
+            if (result_.find(layer) != nullptr) continue;
+            LowRank of = rank_and_scale({name, in, out});
+            of.of_experts = each;
+            of.start = plain(of.start);
+            result_.layers.emplace(layer, of);
+          }
+      };
+      const std::string gate_up = modules.experts + std::string(kGateUpOfExperts),
+                        down = modules.experts + std::string(kDownOfExperts);
+      require<ConfigError>(experts.storage == ExpertStorage::separate || adapter_.parameters.empty(),
+                           "{}: target_parameters of a {} model, whose experts are stored as one tensor, are not "
+                           "supported yet: remove it",
+                           place_, config_.family);
+      add(gate_up, gate_up, hidden, 2 * width, true);
+      add(down, down, width, hidden, true);
+      add(modules.router + ".weight", modules.router, hidden, experts.num_experts, false);
+    }
+    for (const std::string& target : adapter_.parameters)
+      require<ConfigError>(used.contains(target),
+                           "{}: target_parameters \"{}\" matches no parameter of this {} model{}", place_,
+                           one_line(target), config_.family,
+                           config_.experts ? ": there are gate_up_proj, down_proj and gate.weight"
+                                           : ", which has no experts: remove it");
+  }
+
+  /// The embedding of tokens and the head, which "all-linear" does not mean.
+  void add_vocabulary(const LayerChoice& targets) {
+    const WeightNames names = WeightNames::of(config_);
+    for (const AdaptableLayer& layer : {AdaptableLayer{names.token_embedding, config_.vocab_size, config_.hidden_size},
+                                        AdaptableLayer{names.head, config_.hidden_size, config_.vocab_size}})
+      if (!adapter_.targets_all() && chosen(targets, layer.name)) add_alone(layer.name, rank_and_scale(layer));
+  }
+
+  /// What has products alone.
+  void add_alone(const std::string& name, const LowRank& of) {
+    require<ConfigError>(!of.decomposed && !of.bias, "{}: {} of {} is not supported yet: exclude it", place_,
+                         of.bias ? "lora_bias" : "use_dora", name);
+    result_.layers.emplace(name, of).first->second.start = plain(of.start);
+  }
+
+  /// How what is no layer of attention or an MLP begins.
+  static AdapterStart plain(AdapterStart start) {
+    return start == AdapterStart::orthogonal || takes_of_the_base(start) ? AdapterStart::uniform : start;
   }
 
   void add_biases() {
@@ -143,14 +220,9 @@ class Resolver {
   }
 
   LayerChoice targets() const {
-    if (adapter_.targets_all())
-      require<ConfigError>(!config_.experts,
-                           "{}: target_modules \"all-linear\" of a {} model means its experts too, whose adapters are "
-                           "not supported yet: name layers, such as {}",
-                           place_, config_.family, some_layers());
     if (adapter_.targets.given()) return adapter_.targets;
     const std::vector<std::string> names = targets_of_family(config_.family);
-    require<ConfigError>(!names.empty(),
+    require<ConfigError>(!names.empty() || !adapter_.parameters.empty(),
                          "{}: target_modules is not given, and peft has no default for {}: write \"all-linear\", or "
                          "names such as {}",
                          place_, config_.family, some_layers());
@@ -161,10 +233,14 @@ class Resolver {
     return std::ranges::any_of(adapter_.modules_to_save, [&](const std::string& each) { return saves(each, layer); });
   }
 
+  bool excluded(const std::string& name) const {
+    return (adapter_.excluded.given() && matches(adapter_.excluded, name)) || is_saved(name);
+  }
+
   bool chosen(const LayerChoice& targets, const std::string& name) const {
-    if (adapter_.excluded.given() && matches(adapter_.excluded, name)) return false;
-    if (is_saved(name)) return false;
-    if (adapter_.targets_all()) return true;
+    if (excluded(name)) return false;
+    // There the names of MLPs are taken for those of experts.
+    if (adapter_.targets_all()) return !all_linear_means_experts(config_) || !is_of_mlp(last_part(name));
     if (!matches(targets, name)) return false;
     if (adapter_.layers.empty() || targets.pattern || std::ranges::count(targets.names, name) > 0) return true;
     return std::ranges::count(adapter_.layers, layer_index(name, adapter_.layers_pattern)) > 0;
@@ -183,10 +259,14 @@ class Resolver {
     require<ConfigError>(rank <= std::min(layer.in, layer.out),
                          "{}: rank {} of {} is above that of its matrix, which is {} x {}: choose at most {}", place_,
                          rank, layer.name, layer.out, layer.in, std::min(layer.in, layer.out));
+    require<ConfigError>(adapter_.start != AdapterStart::orthogonal || rank % 2 == 0,
+                         "{}: rank {} of {} is odd, and init_lora_weights \"orthogonal\" takes an even one", place_,
+                         rank, layer.name);
     const double alpha = pattern_value(adapter_.alpha_pattern, layer.name, adapter_.alpha);
     return {.rank = rank,
             .scale = adapter_.scale_of(rank, alpha),
             .start = adapter_.start,
+            .start_iterations = adapter_.start_iterations,
             .decomposed = adapter_.dora,
             .bias = adapter_.bias_of_b};
   }
@@ -214,23 +294,17 @@ class Resolver {
       for (const Parameter& parameter : unit->parameters()) {
         const std::string layer = layer_or_name(parameter);
         if (!ends_in(layer, target)) continue;
-        fail<ConfigError>("{}: target_modules \"{}\" is {}, whose adapters are not supported yet: remove it", place_,
-                          one_line(target), kind_of(parameter.role));
+        fail<ConfigError>("{}: target_modules \"{}\" is {} what has no adapter: remove it", place_, one_line(target),
+                          kind_of(parameter.role));
       }
   }
 
   static std::string_view kind_of(ParameterRole role) {
     switch (role) {
-      case ParameterRole::embedding:
-        return "the embedding";
-      case ParameterRole::head:
-        return "the head";
       case ParameterRole::expert:
-        return "of experts";
-      case ParameterRole::router:
-        return "a router or gate";
+        return "of experts, which target_parameters names (gate_up_proj, down_proj), or";
       default:
-        return "no matrix of a product";
+        return "no matrix of a product,";
     }
   }
 
@@ -269,7 +343,7 @@ class Resolver {
     return fmt::format("{}", fmt::join(some, ", "));
   }
 
-  const AdapterConfig& adapter_;
+  const AdapterConfig adapter_;  // with what "all-linear" means of experts
   const ModelConfig& config_;
   const std::string& place_;
   Decoder decoder_;
@@ -349,10 +423,14 @@ AdapterConfig with_named_layers(AdapterConfig adapter, const ModelConfig& config
   }
   std::vector<std::string> names;
   std::set<std::string> others = all_layers(config);
+  if (all_linear_means_experts(config)) adapter.parameters = with_all_experts(adapter).parameters;
+  const bool by_parameters = !adapter.parameters.empty();
   for (const auto& [name, of] : resolve_adapter(adapter, config, "adapter").layers) {
+    if (by_parameters && (of.of_experts || last_part(name) == "gate")) continue;  // target_parameters has them
     names.push_back(name);
     others.erase(name);
   }
+  if (all_linear_means_experts(config)) adapter = with_all_experts(std::move(adapter));
   adapter.targets = {.names = names.size() < kManyNames ? names : shortest_ends(names, others)};
   return adapter;
 }

@@ -128,6 +128,9 @@ class Decoder final : public Model {
   /// Declare the rows that tokens look up, and those that make logits.
   void add_table();
   void add_table_adapter(const std::string& table);
+  void add_head_adapter();
+  /// What an adapter adds to the logits of x, the same on all ranks that share the head.
+  AddedLogits added_logits(Tape& tape, const Var& x) const;
   void add_head_weight();
   Section embedding_section();
   /// The rows that tokens look up, with what an adapter adds to them.
@@ -170,6 +173,8 @@ class Decoder final : public Model {
   ParameterView tokens_, positions_, head_weight_;
   ParameterView table_a_, table_b_;  // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
   double table_scale_ = 1;
+  ParameterView head_a_, head_b_;  // the same of the logits: [rank, hidden], [vocabulary, rank]
+  double head_scale_ = 1;
   VocabularyTiles table_tiles_, head_tiles_;  // instead of tokens_ and head_weight_, where Units have tiles
   std::vector<Block> blocks_;
   Unit* head_;

@@ -1,6 +1,7 @@
 // How the parameters of a decoder's blocks are declared: sizes and names of each layer from the ModelConfig.
 #include <algorithm>
 
+#include "nought/models/adapter_experts.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -159,6 +160,12 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names, std::vecto
   options.residual_std = residual_std();
   options.ranks = ExpertRanks(all_ranks_);
   options.slicing = all_ranks_.slicing();
+  if (!config_.adapter.layers.empty()) {
+    const ExpertModules modules = expert_modules(names);
+    options.adapter = &config_.adapter;
+    options.adapted_router = modules.router, options.adapted_experts = modules.experts;
+    options.adapted_shared_gate = modules.shared_gate;
+  }
   return options;
 }
 

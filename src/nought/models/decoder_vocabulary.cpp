@@ -4,6 +4,7 @@
 #include "nought/models/decoder_work.h"
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/vocabulary.h"
+#include "nought/tensor/random.h"
 
 namespace nought {
 
@@ -47,7 +48,7 @@ void Decoder::add_head_weight() {
   if (config_.tie_word_embeddings) {
     head_weight_ = tokens_, head_tiles_ = table_tiles_;
     head_tiles_.empty() ? head_->borrow(*embedding_) : head_->borrow_tiles(*embedding_);
-    return;
+    return add_head_adapter();
   }
   const std::string name = WeightNames::of(config_).head + ".weight";
   const Shape table{config_.vocab_size, config_.hidden_size};
@@ -58,6 +59,27 @@ void Decoder::add_head_weight() {
   } else {
     head_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::head);
   }
+  add_head_adapter();
+}
+
+void Decoder::add_head_adapter() {
+  const std::string name = WeightNames::of(config_).head;
+  const LowRank* of = config_.adapter.find(name);
+  if (of == nullptr) return;
+  head_a_ = ranks_.add_partial(*head_, low_rank_name(name, 'A'), {of->rank, config_.hidden_size},
+                               start_of_factor(*of, 'A', config_.hidden_size), ParameterRole::adapter);
+  head_b_ = ranks_.add(*head_, low_rank_name(name, 'B'), {{config_.vocab_size, of->rank}, 0},
+                       start_of_factor(*of, 'B', config_.hidden_size), ParameterRole::adapter);
+  head_scale_ = of->scale;
+}
+
+AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
+  if (!head_a_.defined()) return {};
+  const LowRankDropout dropout{.probability = config_.adapter.dropout,
+                               .key = stable_hash(WeightNames::of(config_).head),
+                               .rows = tape.row_keys() ? tape.row_keys().slice(0, x.value.rows()) : Tensor()};
+  const Var left = dropout.active() ? drop(tape, x, dropout) : x;
+  return {scale(tape, linear(tape, left, head_a_, {}, WeightLayout::out_in), head_scale_), head_b_};
 }
 
 Section Decoder::embedding_section() {
@@ -81,8 +103,10 @@ Section Decoder::head_section() {
               const RowLoss rows = ranks_.several()
                                        ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
                                        : objective_->rows(work.placed);
-              const Var loss = loss_head(tape, enter_ranks(tape, normed, ranks_, work.sequences.slices), head_weight_,
-                                         rows, work.gradient_scale, config_.logit_softcap);
+              tape.set_row_keys(work.row_keys);
+              const Var x = enter_ranks(tape, normed, ranks_, work.sequences.slices);
+              const Var loss = loss_head(tape, x, head_weight_, rows, work.gradient_scale, config_.logit_softcap,
+                                         added_logits(tape, x));
               return sum_over_ranks(tape, loss, ranks_);
             });
           }};
@@ -94,6 +118,9 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
     const Var normed = final_norm_(inner, in);
     part = head_tiles_.empty() ? linear(inner, normed, head_weight_, {}, WeightLayout::out_in).value
                                : tiled_logits(inner, normed, head_tiles_);
+    if (const AddedLogits added = added_logits(inner, normed); added.defined())
+      inner.context().run(
+          MatMul{.a = added.z.value, .b = added.b.value(), .c = part, .transpose_b = true, .accumulate = true});
     return in;
   });
   const Tensor logits = gather_columns(tape.context(), part, config_.vocab_size, ranks_);

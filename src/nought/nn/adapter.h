@@ -18,10 +18,17 @@ namespace nought {
 /// How the factors A and B of a layer begin, by peft's init_lora_weights. Those of an embedding begin with A zero and B
 /// normal, or both normal.
 enum class AdapterStart : uint8_t {
-  uniform,   // true: A uniform as torch's Linear begins, B zero
-  gaussian,  // "gaussian": A normal with standard deviation 1 / rank, B zero
-  random     // false: both as torch's Linear begins
+  uniform,     // true: A uniform as torch's Linear begins, B zero
+  gaussian,    // "gaussian": A normal with standard deviation 1 / rank, B zero
+  random,      // false: both as torch's Linear begins
+  orthogonal,  // "orthogonal": both random and B A zero
+  pissa,       // "pissa": B A is the part of W with the largest singular values, and W begins without it
+  olora        // "olora": the same with the first columns of Q and rows of R of W = Q R
 };
+/// Whether the model's own weight begins without scale * B A.
+constexpr bool takes_of_the_base(AdapterStart start) {
+  return start == AdapterStart::pissa || start == AdapterStart::olora;
+}
 
 /// y = W x + scale * B A x, with A [rank, in] and B [out, rank]. Decomposed (DoRA, arXiv 2402.09353), output o of it is
 /// multiplied by m_o / |row o of W + scale * B A|, where magnitudes m are trained and norms are constants.
@@ -29,8 +36,11 @@ struct LowRank {
   int64_t rank = 0;
   double scale = 1;
   AdapterStart start = AdapterStart::uniform;
+  int64_t start_iterations = 0;  // of pissa: so many steps to approximate them (pissa_niter_N); 0: until they are exact
   bool decomposed = false;
   bool bias = false;  // of B: y gets scale * it too
+  /// It is one for each expert: A [experts, rank, in] and B [experts, out, rank].
+  bool of_experts = false;
 
   bool operator==(const LowRank&) const = default;
 };
@@ -47,10 +57,11 @@ struct ModelAdapter {
     const auto found = layers.find(layer);
     return found == layers.end() ? nullptr : &found->second;
   }
-  /// Whether it has no magnitudes, nor biases of B.
+  /// Whether it has no magnitudes, no biases of B, and adds to no experts.
   bool has_products_alone() const {
-    return std::none_of(layers.begin(), layers.end(),
-                        [](const auto& each) { return each.second.decomposed || each.second.bias; });
+    return std::none_of(layers.begin(), layers.end(), [](const auto& each) {
+      return each.second.decomposed || each.second.bias || each.second.of_experts;
+    });
   }
   bool saves(std::string_view parameter) const {
     return std::find(saved.begin(), saved.end(), parameter) != saved.end();

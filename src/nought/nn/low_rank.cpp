@@ -30,6 +30,10 @@ ParameterView declare(Unit& unit, const LowRankProducts::Options& options, const
 
 }  // namespace
 
+Init start_of_factor(const LowRank& of, char factor, int64_t in) {
+  return factor == 'A' ? start_of_a(of, in) : start_of_b(of);
+}
+
 LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const Options& options) {
   const bool cuts_inputs = options.cut == LinearCut::inputs, cuts_outputs = options.cut == LinearCut::outputs;
   std::vector<ParameterView> factors;  // the A of each layer

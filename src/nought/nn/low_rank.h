@@ -12,6 +12,9 @@
 
 namespace nought {
 
+/// How A or B of a layer with so many inputs begins.
+Init start_of_factor(const LowRank& of, char factor, int64_t in);
+
 /// The products for the layers that one product computes, such as q, k and v, of which an adapter may know some. Ranks
 /// that share the layer share them: of a layer whose outputs are cut, each has all of A and its rows of B; of one whose
 /// inputs are cut, its columns of A and all of B, and the sum over the ranks that follows takes both products.

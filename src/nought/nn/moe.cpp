@@ -96,8 +96,52 @@ Moe::Moe(Unit& unit, const Options& o)
     parts_.push_back({&tile, declare(tile, features.kept.front(), index == 0 ? &unit : nullptr)});
   }
   if (o.shared) shared_.emplace(unit, *o.shared);
+  declare_adapter(unit, o);
   if (!o.shared_gate.empty())
     shared_gate_ = add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std), ParameterRole::router);
+}
+
+void Moe::declare_adapter(Unit& unit, const Options& o) {
+  if (o.adapter == nullptr) return;
+  const auto gate = [&](const std::string& name, int64_t outputs) {
+    return LowRankProducts(
+        unit, *o.adapter,
+        {.in = o.hidden, .names = {name}, .out = {outputs}, .width = {outputs}, .slicing = o.slicing});
+  };
+  router_added_ = gate(o.adapted_router, o.num_experts);
+  if (!o.shared_gate.empty()) shared_gate_added_ = gate(o.adapted_shared_gate, 1);
+  const auto declare = [&](const std::string& name, int64_t out, int64_t in, bool cuts_outputs) {
+    const LowRank* of = o.adapter->find(o.adapted_experts + name);
+    if (of == nullptr) return ExpertLowRank{};
+    require(o.storage == ExpertStorage::separate && o.tiles.empty(), "{}: an adapter of fused experts or of tiles",
+            o.experts);
+    const Init a = start_of_factor(*of, 'A', in), b = start_of_factor(*of, 'B', in);
+    const ExpertRanks::Whole outputs{
+        .global = {o.num_experts, out, of->rank},
+        .dim = cuts_outputs ? std::optional(1) : std::nullopt,
+        .fused = cuts_outputs ? std::vector<int64_t>{out / 2, out / 2} : std::vector<int64_t>{},
+        .partial = !cuts_outputs};
+    const ExpertRanks::Whole inputs{.global = {o.num_experts, of->rank, in},
+                                    .dim = cuts_outputs ? std::nullopt : std::optional(2),
+                                    .partial = cuts_outputs};
+    const auto add = [&](char factor, const ExpertRanks::Whole& whole, const Init& init) {
+      return o.ranks.add_all(unit, low_rank_name(o.adapted_experts + name, factor), whole, init,
+                             ParameterRole::adapter);
+    };
+    const ParameterView first = add('A', inputs, a);
+    return ExpertLowRank{.a = first, .b = add('B', outputs, b), .scale = of->scale};
+  };
+  ExpertWeights& weights = parts_.front().weights;
+  weights.gate_up_added = declare(".gate_up_proj", 2 * o.intermediate, o.hidden, true);
+  weights.down_added = declare(".down_proj", o.hidden, o.intermediate, false);
+}
+
+Var Moe::logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,
+                   const LowRankProducts& added) {
+  const Var logits = router_logits(tape, x, router, bias);
+  if (added.empty()) return logits;
+  const Tensor zeros = tape.context().zeros(logits.value.shape(), x.value.dtype());
+  return add_widened(tape, logits, added.add_to(tape, Tape::constant(zeros), x));
 }
 
 Var Moe::shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const {
@@ -105,14 +149,14 @@ Var Moe::shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) cons
   if (!shared_gate_.defined()) return y;
   // A router of one expert, whose weight is the sigmoid of its logit.
   const RouterRule gate{.top_k = 1, .scores = RouterScores::sigmoid};
-  const Routing routing = route(tape, router_logits(tape, x, shared_gate_, {}), gate, {}, nullptr, 0);
+  const Routing routing = route(tape, logits_of(tape, x, shared_gate_, {}, shared_gate_added_), gate, {}, nullptr, 0);
   return scale_rows(tape, y, routing.weights);
 }
 
 Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer,
                     const TokenSlices& slices) const {
   // All ranks that share matrices route all tokens, and each token counts once.
-  const Var logits = gather_for_all(tape, router_logits(tape, x, router_, router_bias_), slices);
+  const Var logits = gather_for_all(tape, logits_of(tape, x, router_, router_bias_, router_added_), slices);
   const Routing routing = route(tape, logits, rule_, choice_bias_, log, layer);
   const double share = static_cast<double>(routing.experts.numel()) / static_cast<double>(num_experts_);
   const auto capacity = static_cast<int64_t>(std::ceil(capacity_factor_ * share));

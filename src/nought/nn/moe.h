@@ -60,6 +60,11 @@ class Moe {
     /// last one has some of it.
     ExpertRanks ranks = {};
     TensorRanks slicing = {};  // x and the result are slices of the tokens of so many ranks
+
+    /// What it adds to the router and to the experts' products, by their names in peft: NAME of the former, and
+    /// PREFIX.gate_up_proj and PREFIX.down_proj, of all experts; null: nothing. Of separate experts alone.
+    const ModelAdapter* adapter = nullptr;
+    std::string adapted_router, adapted_experts, adapted_shared_gate;  // NAME, PREFIX, and NAME of shared_gate
   };
   Moe() = default;
   /// Declares the parameters. The choice bias is never trained.
@@ -76,6 +81,10 @@ class Moe {
     Unit* tile = nullptr;
     ExpertWeights weights;
   };
+  void declare_adapter(Unit& unit, const Options& options);
+  /// The logits of this rank's tokens, with what an adapter adds.
+  static Var logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,
+                       const LowRankProducts& added);
   Var shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const;
 
   RouterRule rule_;
@@ -83,6 +92,7 @@ class Moe {
   double capacity_factor_ = 0;  // 0: no token is dropped
   bool quantized_dispatch_ = false;
   ParameterView router_, router_bias_, choice_bias_, shared_gate_;
+  LowRankProducts router_added_, shared_gate_added_;
   std::vector<Part> parts_;
   ExpertActivation activation_;
   std::optional<Mlp> shared_;

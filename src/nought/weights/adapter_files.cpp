@@ -12,6 +12,7 @@
 #include "nought/io/files.h"
 #include "nought/io/hub_cache.h"
 #include "nought/io/strict_json.h"
+#include "nought/models/adapter_experts.h"
 
 namespace nought {
 
@@ -61,7 +62,15 @@ bool is_turned(const Parameter& parameter) {
   return factor && factor->is_a && factor->of_table;
 }
 
+/// A or B of all experts: [experts, rank, in], [experts, out, rank]. Files have [experts * rank, in], and of B
+/// [out, rank * experts], where the expert changes first.
+bool is_of_experts(const Parameter& parameter) {
+  return parameter.role == ParameterRole::adapter && parameter.placement.global.rank() == 3;
+}
+
 Shape shape_in_file(const Parameter& parameter, const Shape& shape) {
+  if (is_of_experts(parameter))
+    return factor_of(parameter)->is_a ? Shape{shape[0] * shape[1], shape[2]} : Shape{shape[1], shape[2] * shape[0]};
   return is_turned(parameter) ? Shape{shape[1], shape[0]} : shape;
 }
 
@@ -74,7 +83,7 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
       if (const auto factor = factor_of(parameter)) {
         const LowRank* of = adapter.find(factor->layer);
         if (of == nullptr) continue;
-        shape = with_extent(shape, factor->rank_dim(), of->rank);
+        if (!of->of_experts) shape = with_extent(shape, factor->rank_dim(), of->rank);
       } else if (const LowRank* of = adapter.find(layer_of_vector(parameter))) {
         if (parameter.name.ends_with(kBiasOfB) ? !of->bias : !of->decomposed) continue;
       } else if (!adapter.saves(parameter.name)) {
@@ -87,7 +96,7 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
 
 /// The name of the unchanged copy of a table that its adapter's file has too; "" for others.
 std::string table_copy_name(const Parameter& parameter, const ModelAdapter& adapter) {
-  if (parameter.role != ParameterRole::embedding) return "";
+  if (parameter.role != ParameterRole::embedding && parameter.role != ParameterRole::head) return "";
   const std::string_view layer = layer_of(parameter.name, kWeightOfLayer);
   return adapter.find(layer) == nullptr ? "" : fmt::format("{}{}.base_layer.weight", kAdapterPrefix, layer);
 }
@@ -157,15 +166,24 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
       return one;
     }
     require<ConfigError>(one.saved.empty(), "{}: an adapter with modules_to_save does not add up with others", place);
-    require<ConfigError>(one.has_products_alone(),
-                         "{}: an adapter with use_dora or lora_bias does not add up with others: merge it first",
-                         place);
+    require<ConfigError>(
+        one.has_products_alone(),
+        "{}: an adapter with use_dora, lora_bias or target_parameters does not add up with others: merge it first",
+        place);
     for (const auto& [name, of] : one.layers) all.layers[name].rank += of.rank;
   }
   return all;
 }
 
 std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& adapter) {
+  if (is_of_experts(parameter)) {
+    // The module of experts has the names of downs, and what is below it those of gates and ups.
+    const Factor factor = *factor_of(parameter);
+    const size_t end = factor.layer.rfind('.');
+    const std::string module = factor.layer.substr(0, end), down = module + std::string(kDownOfExperts);
+    const bool below = factor.layer != down && adapter.find(down) != nullptr;
+    return low_rank_name(module + (below ? ".base_layer" : ""), factor.is_a ? 'A' : 'B');
+  }
   if (parameter.role == ParameterRole::adapter) return parameter.name;
   if (const std::string_view layer = layer_of(parameter.name, kBiasOfLayer); adapter.find(layer) != nullptr)
     return fmt::format("{}{}.base_layer{}", kAdapterPrefix, layer, kBiasOfLayer);
@@ -173,6 +191,11 @@ std::string adapter_tensor_name(const Parameter& parameter, const ModelAdapter& 
 }
 
 Tensor as_in_file(const Parameter& parameter, const Tensor& values, Memory& memory) {
+  if (is_of_experts(parameter)) {
+    const Shape file = shape_in_file(parameter, values.shape());
+    if (factor_of(parameter)->is_a) return values.reshape(file);
+    return transposed(values.reshape({values.dim(0), values.numel() / values.dim(0)}), memory).reshape(file);
+  }
   return is_turned(parameter) ? transposed(values, memory) : values;
 }
 
@@ -236,7 +259,9 @@ Tensor AdapterWeights::read(const One& one, const Parameter& parameter, const Sh
   const Shape stored = shape_in_file(parameter, shape);
   const Tensor values = Tensor::empty(*memory_, stored, DType::f32, Category::workspace);
   one.file.read(adapter_tensor_name(parameter, one.adapter), {0, stored.numel()}, values);
-  return as_in_file(parameter, values, *memory_);
+  if (!is_of_experts(parameter)) return as_in_file(parameter, values, *memory_);
+  if (factor_of(parameter)->is_a) return values.reshape(shape);
+  return transposed(values.reshape({values.numel() / shape[0], shape[0]}), *memory_).reshape(shape);
 }
 
 Tensor AdapterWeights::combined(const Parameter& parameter) const {
@@ -275,7 +300,8 @@ void AdapterWeights::fill(StateKind kind, const Parameter& parameter, std::span<
     return zero(destination, here);
   }
   for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
-    if (adapters_.size() > 1 || is_turned(parameter)) return fill_combined(parameter, interval, values);
+    if (adapters_.size() > 1 || is_turned(parameter) || is_of_experts(parameter))
+      return fill_combined(parameter, interval, values);
     adapters_[0].file.read(adapter_tensor_name(parameter, adapters_[0].adapter), interval, values);
   });
 }

@@ -1,5 +1,7 @@
 #include "nought/weights/merged_weights.h"
 
+#include <algorithm>
+
 #include "nought/io/convert.h"
 #include "nought/weights/adapter_files.h"
 
@@ -9,6 +11,14 @@ MergedWeights::MergedWeights(const Model& model, const ModelConfig& config, std:
     : layout_(config.weight_layout), adapter_(config.adapter), weights_(std::move(weights)), context_(Context::cpu()) {
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) parameters_[parameter.name] = &parameter;
+  const bool of_experts = std::any_of(adapter_.layers.begin(), adapter_.layers.end(),
+                                      [](const auto& each) { return each.second.of_experts; });
+  if (of_experts) experts_ = expert_parts(config);
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    if (config.has_experts(i)) {
+      const WeightNames::Layer names = WeightNames::of(config).layer(i);
+      routers_[names.router] = expert_modules(names).router;
+    }
   for (const auto& [layer, of] : adapter_.layers)
     require<ConfigError>(!of.bias || parameters_.contains(std::string(layer).append(kBiasOfLayer)),
                          "{} has no bias that the adapter's (lora_bias) could be merged into: use it unmerged", layer);
@@ -34,20 +44,37 @@ const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) c
     if (last_.of != weight.name) last_ = {.of = weight.name, .factors = {}, .whole = with_bias_of_b(weight, *with)};
     return &last_;
   }
-  const std::string_view layer = layer_of(weight.name, kWeightOfLayer);
+  if (last_.of == weight.name) return &last_;
+  if (const auto part = experts_.find(weight.name); part != experts_.end())
+    return change_of_expert(weight, part->second);
+  std::string layer(layer_of(weight.name, kWeightOfLayer));
+  if (const auto router = routers_.find(layer); router != routers_.end()) layer = router->second;
   const LowRank* of = adapter_.find(layer);
   if (of == nullptr) return nullptr;
-  if (last_.of == weight.name) return &last_;
   const bool is_table = weight.role == ParameterRole::embedding;
   const auto factor = [&](char which) {
     return read(*parameters_.at(is_table ? embedding_factor_name(layer, which) : low_rank_name(layer, which)));
   };
   // A of a table has its rows: the table is [in, out], and A is the transpose already.
   const Tensor a = factor('A'), b = factor('B');
-  WeightFactors factors = is_table ? WeightFactors{a, transposed(b, *context_.memory), of->scale}
-                                   : weight_factors(a, b, layout_, of->scale, *context_.memory);
+  WeightFactors factors =
+      is_table ? WeightFactors{a, transposed(b, *context_.memory), of->scale}
+               : weight_factors(a, b, weight.role == ParameterRole::matrix ? layout_ : WeightLayout::out_in, of->scale,
+                                *context_.memory);
   last_ = {.of = weight.name, .factors = std::move(factors), .whole = {}};
   if (of->decomposed) last_.whole = decomposed(weight, last_.factors);
+  return &last_;
+}
+
+const MergedWeights::Change* MergedWeights::change_of_expert(const Parameter& weight, const ExpertPart& part) const {
+  const LowRank* of = adapter_.find(part.layer);
+  if (of == nullptr) return nullptr;
+  const auto of_expert = [&](char factor) {
+    const Tensor all = read(*parameters_.at(low_rank_name(part.layer, factor)));
+    return all.slice(part.expert, part.expert + 1).reshape({all.dim(1), all.dim(2)});
+  };
+  const Tensor b = of_expert('B').slice(part.begin, part.end);
+  last_ = {.of = weight.name, .factors = {b, of_expert('A'), of->scale}, .whole = {}};
   return &last_;
 }
 
@@ -77,10 +104,14 @@ void MergedWeights::add(const WeightFactors& factors, Interval elements, const T
 
 void MergedWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                          const Tensor& destination) const {
-  const Change* const change = kind == StateKind::master ? change_of(parameter) : nullptr;
-  if (change == nullptr) return weights_->fill(kind, parameter, elements, destination);
+  // The model that is read trains what the merged one has, but for the adapter: a checkpoint tells them apart by that.
+  const auto own = parameters_.find(parameter.name);
+  Parameter frozen = own != parameters_.end() ? *own->second : parameter;
+  if (own == parameters_.end()) frozen.trainable = false;
+  const Change* const change = kind == StateKind::master ? change_of(frozen) : nullptr;
+  if (change == nullptr) return weights_->fill(kind, frozen, elements, destination);
   const Tensor sums = context_.empty({destination.numel()}, DType::f32, Category::workspace);
-  if (!change->whole) weights_->fill(kind, parameter, elements, sums);
+  if (!change->whole) weights_->fill(kind, frozen, elements, sums);
   const int64_t columns = parameter.placement.global[1];
   for_each_interval(elements, sums, [&](Interval interval, const Tensor& values) {
     if (change->whole) return context_.copy(change->whole.flat(interval.begin, interval.end), values);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "nought/kernels/kernels.h"
-#include "nought/models/config.h"
+#include "nought/models/adapter_experts.h"
 #include "nought/nn/model.h"
 #include "nought/weights/adapted_matrix.h"
 #include "nought/zero/state.h"
@@ -32,6 +32,7 @@ class MergedWeights final : public StateSource {
   };
   /// Null for a weight, or a bias, that stays. Kept until another one is asked for.
   const Change* change_of(const Parameter& weight) const;
+  const Change* change_of_expert(const Parameter& weight, const ExpertPart& part) const;
   /// All of a bias with that of B.
   Tensor with_bias_of_b(const Parameter& bias, const LowRank& of) const;
   Tensor read(const Parameter& parameter) const;
@@ -43,6 +44,8 @@ class MergedWeights final : public StateSource {
   const ModelAdapter adapter_;
   std::unique_ptr<StateSource> weights_;
   std::map<std::string, const Parameter*> parameters_;
+  std::map<std::string, ExpertPart> experts_;   // by the tensors of the model
+  std::map<std::string, std::string> routers_;  // what adapters call them
   const Context context_;
   mutable Change last_;
 };
