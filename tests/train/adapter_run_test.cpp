@@ -132,6 +132,33 @@ TEST_F(AdapterRuns, begin_with_the_norms_of_the_base_as_magnitudes) {
   EXPECT_NEAR(run_plan(plan).losses().front(), decomposed, 1e-5) << "of W + BA they are 1 too";
 }
 
+/// What is exported fits the untouched base: the difference to the start.
+TEST_F(AdapterRuns, begin_with_a_part_of_the_base_and_export_the_difference) {
+  RunPlan full = plan;
+  full.adapter.reset(), full.output_dir = (folder / "full").string(), full.max_steps = 1;
+  const double first = run_plan(full).losses().front();
+  for (const AdapterStart start : {AdapterStart::pissa, AdapterStart::olora, AdapterStart::orthogonal}) {
+    plan.adapter->start = start, plan.adapter->r = 2;
+    plan.output_dir = (folder / ("out" + std::to_string(static_cast<int>(start)))).string();
+    const test::ToldRun told = run_plan(plan);
+    EXPECT_NEAR(told.losses().front(), first, 1e-5) << "both together are the model";
+    EXPECT_LT(told.losses().back(), told.losses().front());
+    test::expect_resumes(plan, told, 3, 1);
+    const auto merged = [](const fs::path& path) {
+      const ModelSource source(find_model(path), AdaptersAre::merged);
+      return test::values_of(source.weights(), source.model());
+    };
+    const fs::path out = plan.output_dir;
+    const test::WholeTensors saved = merged(out / "checkpoint-6");
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+      fs::create_directories(folder / "copy");
+      fs::copy_file(out / file, folder / "copy" / file, fs::copy_options::overwrite_existing);
+    }
+    test::expect_close(merged(folder / "copy"), saved, 1e-5);
+    EXPECT_EQ(read_adapter_config(folder / "copy").r, takes_of_the_base(start) ? 4 : 2);
+  }
+}
+
 TEST_F(AdapterRuns, are_told_from_runs_of_the_model_itself) {
   run_plan(plan);
   RunPlan full = plan;

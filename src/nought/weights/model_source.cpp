@@ -12,6 +12,7 @@
 #include "nought/io/hub_cache.h"
 #include "nought/models/names.h"
 #include "nought/text/tokenizer.h"
+#include "nought/weights/adapter_starts.h"
 #include "nought/weights/gguf_weights.h"
 #include "nought/weights/merged_weights.h"
 
@@ -295,11 +296,22 @@ std::unique_ptr<StateSource> ModelSource::with_adapters(AdaptersAre are) {
                        adapters_.front().folder.string());
   ModelConfig own = model.config();
   own.adapter = {};
+  for (const AdapterUse& each : adapters_) {
+    const ModelAdapter one = combined_adapter({{each.folder}}, own);
+    if (!StartedBase::is_needed(one)) continue;
+    // As peft reads it: what such an adapter adds to is the model without what it began with.
+    require<ConfigError>(adapters_.size() == 1,
+                         "{}: an adapter whose start was taken from the model (init_lora_weights) does not add up with "
+                         "others: merge it first",
+                         each.folder.string());
+    started_ = std::make_unique<StartedBase>(own, one, *base_);
+  }
+  const StateSource& base = started_ ? *started_ : *base_;
   std::unique_ptr<StateSource> beside;
   if (saved) {
-    beside = std::make_unique<CheckpointWeights>(adapters_.front().folder, model, base_.get());
+    beside = std::make_unique<CheckpointWeights>(adapters_.front().folder, model, &base);
   } else {
-    beside = std::make_unique<AdapterWeights>(adapters_, model, own, *base_);
+    beside = std::make_unique<AdapterWeights>(adapters_, model, own, base);
   }
   if (!merged) return beside;
   return std::make_unique<MergedWeights>(model, model.config(), std::move(beside));

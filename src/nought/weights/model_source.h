@@ -95,7 +95,8 @@ class ModelSource {
   Decoder model_;
   std::unique_ptr<Decoder> stored_;    // the model as the folder has it, if that has no head of its own and model_ has
   std::unique_ptr<StateSource> base_;  // the weights of the folder
-  std::unique_ptr<Decoder> adapted_;   // where adapters are merged: the model with them beside
+  std::unique_ptr<StateSource> started_;  // base_ without what the adapter began with; null: that is base_
+  std::unique_ptr<Decoder> adapted_;      // where adapters are merged: the model with them beside
   std::unique_ptr<StateSource> weights_;  // null if they are base_
   const StoredWeights* files_ = nullptr;  // that base_ reads; null for a checkpoint
 };
