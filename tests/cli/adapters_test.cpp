@@ -68,7 +68,8 @@ TEST(Adapters, what_is_wrong_is_one_line) {
               HasSubstr("has shape"));
   EXPECT_THAT(error("info " + kBase + " --base " + kBase), HasSubstr("is a model itself"));
   EXPECT_THAT(error("convert " + kBase + " /tmp/never --merge"), HasSubstr("is no adapter, and --adapter names none"));
-  EXPECT_THAT(error("convert " + kAdapter + " /tmp/never.gguf"), HasSubstr("--merge writes the model with it"));
+  EXPECT_THAT(error("convert " + golden_folder("lora/experts/adapter") + " /tmp/never.gguf"),
+              HasSubstr("trains lm_head.weight as a whole: a GGUF adapter has products of low rank alone; --merge"));
 }
 
 }  // namespace

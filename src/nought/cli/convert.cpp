@@ -12,6 +12,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
 #include "nought/models/gguf_metadata.h"
+#include "nought/weights/gguf_adapter.h"
 
 namespace nought {
 
@@ -27,6 +28,7 @@ struct ConvertFlags {
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
   /// What is written: "a GGUF file with matrices in f16".
   std::string describe(bool is_adapter) const {
+    if (gguf() && is_adapter) return "a GGUF adapter in " + (outtype.empty() ? "f32" : outtype);
     if (gguf()) return "a GGUF file with matrices in " + (outtype.empty() ? "f16" : outtype);
     if (is_adapter) return "an adapter's folder";
     return "a Hugging Face folder with safetensors" + (dtype.empty() ? "" : " in " + dtype);
@@ -75,7 +77,15 @@ void check_target(const ConvertFlags& options, const fs::path& source) {
 }
 
 ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
-  if (!options.merge && !source.adapters().empty()) return convert_to_adapter(source, options.target, memory);
+  const bool is_adapter = !options.merge && !source.adapters().empty();
+  if (is_adapter && options.gguf()) {
+    const GgufType type = options.outtype.empty() ? GgufType::f32 : parse_outtype(options.outtype);
+    ConvertReport report{.files = 1};
+    for (const GgufTensor& tensor : write_gguf_adapter(source, options.target, type, memory))
+      ++report.tensors, report.bytes += tensor.bytes();
+    return report;
+  }
+  if (is_adapter) return convert_to_adapter(source, options.target, memory);
   if (options.gguf())
     return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
                            memory);
@@ -99,9 +109,6 @@ int run_convert(const ConvertFlags& options) {
   const FoundModel found = find_model(options.source, options.adapters);
   require<ConfigError>(!options.merge || !found.adapters.empty(), "--merge: {} is no adapter, and --adapter names none",
                        options.source);
-  require<ConfigError>(options.merge || found.adapters.empty() || !options.gguf(),
-                       "{}: GGUF files of adapters are not written yet: --merge writes the model with it",
-                       options.source);
   const ModelSource source(found, options.merge ? AdaptersAre::merged : AdaptersAre::beside);
   check_target(options, found.adapters.empty() ? source.folder() : fs::path(options.source));
   say_choice(source.choice());
@@ -124,7 +131,8 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder or a GGUF file, streamed",
       {"nought convert out/checkpoint-500 out/model --dtype bf16", "nought convert MODEL_DIR OUT --max-shard-size 2GB",
-       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert ADAPTER_DIR merged --merge"});
+       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert ADAPTER_DIR merged --merge",
+       "nought convert ADAPTER_DIR adapter.gguf"});
   command->footer(
       command->get_footer() +
       fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in gemma2 and gemma3 alone: with "
@@ -145,7 +153,8 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   command->add_option("--dtype", options->dtype,
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
-  command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
+  command->add_option("--outtype", options->outtype,
+                      "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16, f32 for an adapter");
   command->add_flag("--merge", options->merge,
                     "Of an adapter: write its model with the adapter added into the weights; without it, the adapter");
   add_adapter_options(*command, options->adapters);
