@@ -19,6 +19,7 @@
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/largest_rank.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
@@ -123,6 +124,15 @@ PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
   return {run_with, plan.output_dir + "/offload"};
 }
 
+std::string describe_largest_rank(const LargestRank& largest, int64_t budget) {
+  if (largest.rank == 0)
+    return fmt::format("adapter: not even one of r 1 fits training.device_memory, {}", format_bytes(budget));
+  return fmt::format("adapter: r up to {} {}, with {} at the peak", largest.rank,
+                     largest.by_matrix ? "is what the smallest matrix has, and fits"
+                                       : fmt::format("fits training.device_memory, {}", format_bytes(budget)),
+                     format_bytes(largest.peak));
+}
+
 int run_plan(const PlanOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
@@ -170,6 +180,13 @@ int run_plan(const PlanOptions& options) {
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();
+  if (plan.device_memory > 0 && plan.adapter) {
+    RunPlan of_model = plan;
+    of_model.adapter.reset();
+    const LargestRank largest =
+        largest_rank(*plan.adapter, model_config_of(of_model), first.layout, plan.device_memory);
+    fmt::print("\n{}\n", wrap(describe_largest_rank(largest, plan.device_memory), width, 8));
+  }
   if (one_stage && !report.budgets.hold(first.most()))
     fmt::print("\n{}", describe_changes(report.config, first.layout, report.budgets, rates, pasted(options, plan)));
   return 0;
