@@ -46,11 +46,11 @@ Tensor MicroBatch::backward(size_t chunk, Tensor d_result) {
 
 void MicroBatch::form_weight_gradients(size_t chunk) {
   for (Waiting& unit : std::exchange(waiting_.at(chunk), {})) {
-    model_.begin_pass(*unit.unit, /*walking_back=*/true);
+    model_.passes_.begin(*unit.unit, /*walking_back=*/true);
     for (std::function<void()>& product : unit.products) std::exchange(product, {})();  // and frees what it kept
     finish(*unit.unit);
     for (const Unit* tile : unit.unit->tiles()) finish(*tile);
-    model_.note_pass();
+    model_.passes_.end(*unit.unit);
   }
 }
 
@@ -62,7 +62,7 @@ void MicroBatch::before_backward(Unit& unit) {
 void MicroBatch::after_backward(Unit& unit) {
   model_.release(unit);
   if (!deferred_) finish(unit);
-  if (unit.tile_of() == nullptr) model_.note_pass();
+  model_.passes_.end(unit);
 }
 
 void MicroBatch::after_shared_backward(Unit& tile) {

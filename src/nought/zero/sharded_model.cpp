@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/zero/codes.h"
@@ -31,7 +32,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       model_(model),
       options_(for_ranks(options, mesh_)),
       residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units(),
-                 options_.offload_param, options_.codes.weight_bits) {
+                 options_.offload_param, options_.codes.weight_bits),
+      passes_(mesh_.world()) {
   for (const auto& unit : model_.units())
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
@@ -128,21 +130,17 @@ void ShardedModel::expect(std::vector<UnitPass> order) {
     const std::vector<UnitPass> back = model_.passes(/*backward=*/true);
     order.insert(order.end(), back.begin(), back.end());
   }
-  order_ = std::move(order), next_ = 0;
+  order_ = PassOrder(std::move(order));
 }
 
 void ShardedModel::prefetch_behind(UnitPass pass) {
   if (!options_.overlap || !residency_.moves()) return;
-  const auto from = order_.begin() + static_cast<std::ptrdiff_t>(next_);
-  auto found = std::find(from, order_.end(), pass);
-  if (found == order_.end()) found = std::find(order_.begin(), from, pass);
-  if (found == order_.end() || *found != pass) return;
-  next_ = static_cast<size_t>(found - order_.begin()) + 1;
-  if (next_ >= order_.size()) return;
-  residency_.prefetch(order_[next_].unit);
-  const size_t end = std::min(order_.size(), next_ + static_cast<size_t>(options_.offload_param.buffers) + 2);
-  for (size_t i = next_; i < end; ++i) {
-    const Unit& unit = *model_.units()[order_[i].unit];
+  const std::span<const UnitPass> next = order_.behind(pass);
+  if (next.empty()) return;
+  residency_.prefetch(next.front().unit);
+  const size_t most = static_cast<size_t>(options_.offload_param.buffers) + 2;
+  for (const UnitPass& each : next.first(std::min(next.size(), most))) {
+    const Unit& unit = *model_.units()[each.unit];
     if (!residency_.fetch_ahead(unit.index())) return;
     for (const Unit* other : unit.borrowed()) residency_.fetch_ahead(other->index());
   }
@@ -304,54 +302,26 @@ void ShardedModel::release(const Unit& unit) {
   for (const Unit* other : unit.borrowed()) residency_.release(other->index());
 }
 
-std::string ShardedModel::at_work() const {
-  std::string where = unit_at_work_ == nullptr ? "before the first Unit" : unit_at_work_->name();
-  for (const Part& part : parts_) where += fmt::format(".{}", part.name);
-  return fmt::format("{}, {}", where, walking_back_ ? "backward" : "forward");
-}
-
-void ShardedModel::begin_pass(const Unit& unit, bool walking_back) {
-  unit_at_work_ = &unit, walking_back_ = walking_back, pass_begin_ = TraceEvent::Clock::now();
-  parts_.clear();  // of a pass that was given up
-  if (FlightRecorder* recorder = mesh_.world().recorder()) recorder->set_unit(unit.name());
-}
-
-void ShardedModel::note_pass() const {
-  Timeline* timeline = mesh_.world().timeline();
-  if (timeline != nullptr && timeline->recording())
-    timeline->add({TraceEventKind::unit, at_work(), pass_begin_, TraceEvent::Clock::now()});
-}
-
 void ShardedModel::before_forward(Unit& unit) {
-  if (unit.tile_of() == nullptr) begin_pass(unit, false);
+  passes_.begin(unit, /*walking_back=*/false);
   lease(unit);
   prefetch_behind({unit.index(), false});
 }
 
 void ShardedModel::after_forward(Unit& unit) {
   release(unit);
-  if (unit.tile_of() == nullptr) note_pass();
+  passes_.end(unit);
 }
 
 void ShardedModel::before_backward(Unit& unit) {
-  if (unit.tile_of() == nullptr) begin_pass(unit, true);
+  passes_.begin(unit, /*walking_back=*/true);
   lease(unit);
   prefetch_behind({unit.index(), true});
 }
 
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
-  if (unit.tile_of() == nullptr) note_pass();
-}
-
-void ShardedModel::enter_part(const char* name) { parts_.push_back({name, TraceEvent::Clock::now()}); }
-
-void ShardedModel::leave_part() {
-  const auto [name, begin] = parts_.back();
-  parts_.pop_back();
-  Timeline* timeline = mesh_.world().timeline();
-  if (timeline != nullptr && timeline->recording())
-    timeline->add({TraceEventKind::part, name, begin, TraceEvent::Clock::now()});
+  passes_.end(unit);
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t /*first*/, size_t /*last*/) {

@@ -3,6 +3,9 @@
 // It is the UnitStore of the model's Units: the tape's four events become leases, prefetches and releases here. What is
 // of one micro-batch, such as its gradients until they are reduced, is in a MicroBatch. The rest of training sees load,
 // finish_gradients, update.
+//
+// It has more than 45 members because it joins the parts: nearly every function is one call of its Residency, Reducer,
+// ShardedOptimizer or PowerSgd, with the exchange that has to follow, and nobody else may call these in another order.
 #pragma once
 
 #include <functional>
@@ -11,6 +14,8 @@
 #include <string_view>
 
 #include "nought/nn/model.h"
+#include "nought/zero/pass_log.h"
+#include "nought/zero/pass_order.h"
 #include "nought/zero/power_sgd.h"
 #include "nought/zero/rank_local_tensor.h"
 #include "nought/zero/sharded_optimizer.h"
@@ -118,14 +123,14 @@ class ShardedModel final : public UnitStore {
   /// Waits for everything in flight.
   void settle();
   /// What is being computed: "block.3.attention, backward".
-  std::string at_work() const;
+  std::string at_work() const { return passes_.str(); }
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override;
   void before_backward(Unit& unit) override;
   void after_backward(Unit& unit) override;
-  void enter_part(const char* name) override;
-  void leave_part() override;
+  void enter_part(const char* name) override { passes_.enter_part(name); }
+  void leave_part() override { passes_.leave_part(); }
   Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   DType dtype() const override { return options_.dtype; }
   /// Nobody wants a gradient without training; with it, gradients belong to a MicroBatch: Error.
@@ -135,7 +140,6 @@ class ShardedModel final : public UnitStore {
   friend class MicroBatch;
   void lease(const Unit& unit);
   void release(const Unit& unit);
-  void begin_pass(const Unit& unit, bool walking_back);
   /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its offload
   /// tier.
   void prefetch_behind(UnitPass pass);
@@ -148,8 +152,6 @@ class ShardedModel final : public UnitStore {
   void load_kept(const StateSource& source);
   /// What this rank holds of a parameter of a leased Unit; codes are decoded.
   Tensor held_parameter(const Unit& unit, const Parameter& parameter) const;
-  /// Puts the pass of the Unit at work on the timeline.
-  void note_pass() const;
 
   Context context_;
   Mesh mesh_;
@@ -160,16 +162,8 @@ class ShardedModel final : public UnitStore {
   std::optional<ShardedOptimizer> optimizer_;
   std::optional<PowerSgd> power_sgd_;
   std::vector<ListRankLocalTensors> rank_states_;
-  std::vector<UnitPass> order_;  // the passes that are expected
-  size_t next_ = 0;              // the place of the next one in it
-  const Unit* unit_at_work_ = nullptr;
-  bool walking_back_ = false;
-  TraceEvent::Clock::time_point pass_begin_ = {};
-  struct Part {
-    const char* name;
-    TraceEvent::Clock::time_point begin;
-  };
-  std::vector<Part> parts_;  // what the Unit at work is in, the innermost last
+  PassOrder order_;
+  PassLog passes_;
 };
 
 }  // namespace nought
