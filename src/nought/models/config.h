@@ -1,7 +1,8 @@
 // ModelConfig: the options of a decoder, read from a Hugging Face config.json and written back as one.
 //
 // Design goals: one struct has the options of all families, so that the decoder never asks which family it is. Defaults
-// are those of transformers. An option that would change the result and is not supported is refused by its name.
+// are those of transformers. An option that would change the result and is not supported is refused by its name. The
+// struct has more than 45 members, each an option of a family.
 // Non-goals: weights and their names (names.h), encoder models, how weights are quantised (quantization_config.h).
 #pragma once
 

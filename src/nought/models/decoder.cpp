@@ -83,7 +83,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
                                          {config_.max_positions, config_.hidden_size}, init, ParameterRole::embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_staged_unit("head");
-  final_norm_ = Norm(*head_, names.final_norm, norm_options());
+  final_norm_ = Norm(*head_, names.final_norm, block_options().norm());
   add_head_weight();
   freeze_base();
 }
@@ -343,7 +343,7 @@ bool Decoder::restore(std::span<const double> state) { return fp8_ ? fp8_->resto
 
 DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences) const {
   DecoderCache cache{{}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
-  const PackedHeads packed = heads();
+  const PackedHeads packed = block_options().heads();
   const auto rows = [&](int64_t head_dim) {
     return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
   };

@@ -2,6 +2,10 @@
 //
 // Its Units are the embedding, each block, and the head. The head has the final norm and the output projection; a tied
 // model uses the weight of the embedding for the projection.
+//
+// It has more than 45 members in four files: the sections, the vocabulary (decoder_vocabulary.cpp), the blocks
+// (decoder_blocks.cpp) and the stages of a pipeline (decoder_stages.cpp) declare Units of one model and read the same
+// ranks, tables and logs; what layers are made with is in BlockOptions.
 #pragma once
 
 #include <functional>
@@ -10,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/models/block_options.h"
 #include "nought/models/config.h"
 #include "nought/models/names.h"
 #include "nought/nn/model.h"
@@ -89,15 +94,7 @@ class Decoder final : public Model {
   /// What the sections share of some tokens.
   struct Work;
   Block make_block(int64_t index);
-  Linear::Options linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
-                                 double std) const;
-  SelfAttention::Options attention_options(const WeightNames::Layer& names, int64_t index) const;
-  LatentProjection::Options latent_options(const WeightNames::Layer& names) const;
-  /// tiles: of the block's Unit; see tiles_of().
-  Mlp::Options mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias,
-                           std::vector<Unit*> tiles) const;
-  Moe::Options expert_options(const WeightNames::Layer& names, std::vector<Unit*> tiles,
-                              std::vector<Unit*> shared_tiles) const;
+  BlockOptions block_options() const { return {config_, all_ranks_, recompute_, fp8_}; }
   /// Adds tiles named UNIT.NAME.0 and so on to a Unit, which cut what has so many features or rows; none where Units
   /// have no tiles.
   std::vector<Unit*> tiles_of(Unit& unit, const char* name, int64_t extent);
@@ -105,10 +102,6 @@ class Decoder final : public Model {
   bool mlp_is_unread(const Block& block) const {
     return !block.experts && config_.norm_placement == NormPlacement::pre;
   }
-  double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
-  /// The heads of this rank.
-  PackedHeads heads() const;
-  Norm::Options norm_options() const;
   /// ids: i32, the tokens of all spans, or what this rank has of `parts` of them; `known` are the same where host code
   /// reads them.
   std::shared_ptr<Work> work_on(const Context& context, const Tensor& ids, std::span<const int32_t> known,
