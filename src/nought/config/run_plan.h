@@ -2,7 +2,8 @@
 //
 // Design goals: the code that runs a plan reads plain numbers. "auto", defaults, aliases and conflicts between RUN.json
 // and a ds_config.json are resolved here, once, by the rules of transformers and DeepSpeed. Non-goals: reading the
-// files of the model or of the data; allocating anything.
+// files of the model or of the data; allocating anything. Its members are more than 45 because each is a value of a
+// run; what the modules take is in their own structs, which Layout has.
 #pragma once
 
 #include <cstdint>

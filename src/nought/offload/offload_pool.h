@@ -6,7 +6,7 @@
 // Non-goals: what the tensors are, and when they are needed: each user has a loop of its own.
 //
 // Its calls come from one thread; read() and write() of parts, and values(), may come from another one if they are for
-// other slots.
+// other slots. It has 49 members because host and file are tiers of one pool: two pools would copy each other's calls.
 #pragma once
 
 #include <functional>

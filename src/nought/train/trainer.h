@@ -1,5 +1,6 @@
 // Trainer: carries out a run's plan: builds the model, loads weights or a checkpoint, opens the data, makes the steps,
-// saves checkpoints and exports the weights.
+// saves checkpoints and exports the weights. It has 47 members because it owns all that a run consists of, 24 objects;
+// what they do is theirs.
 #pragma once
 
 #include <functional>

@@ -15,6 +15,9 @@
 //
 // With a secondary group (Mesh::secondary()) its ranks keep between them what the first gather after an update brought.
 // Later gathers ask them alone, until what is kept is written again (arXiv 2306.10209, section 3.2).
+//
+// It has 49 members because eleven of them answer what is known of a segment; what moves bytes is in ParameterStore,
+// ShardGather and the buckets.
 #pragma once
 
 #include <deque>
