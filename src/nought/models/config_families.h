@@ -17,9 +17,13 @@ struct Family {
   void (*write)(const ModelConfig&, OrderedJson&);
 };
 
-std::span<const Family> dense_families();
+/// Dense families that are llama with options.
+std::span<const Family> llama_families();
+/// The other dense families.
+std::span<const Family> other_families();
+/// Those with mixtures of experts.
 std::span<const Family> expert_families();
-/// Dense families and families with experts, in alphabetical order.
+/// All of them, in alphabetical order.
 const std::vector<Family>& all_families();
 /// The family of this name. If there is none, ConfigError names the nearest one. `source` names the file.
 const Family& family_named(const std::string& source, const std::string& name);
