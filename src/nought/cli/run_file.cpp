@@ -46,7 +46,7 @@ std::string model_text(const InitAnswers& answers) {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "max_position_embeddings": {},
-    "tie_word_embeddings": true,
+    "tie_word_embeddings": false,
   }},
 )",
       answers.vocab_size, answers.seq_length);
