@@ -40,8 +40,21 @@ std::string refusal(const std::string& family, const json& changes) {
   return message_of<ConfigError>([&] { read(family, changes); });
 }
 
+/// One or more folders of each family.
+std::vector<const char*> golden_families() {
+  std::vector<const char*> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
+  all.insert(all.end(), std::begin(test::kGoldenOptions), std::end(test::kGoldenOptions));
+  return all;
+}
+
+std::vector<const char*> all_golden() {
+  std::vector<const char*> all = golden_families();
+  all.insert(all.end(), std::begin(test::kGoldenVariants), std::end(test::kGoldenVariants));
+  return all;
+}
+
 TEST(ModelConfig, golden_configs_count_the_parameters_of_their_weights) {
-  for (const char* name : test::kGoldenFamilies) {
+  for (const char* name : golden_families()) {
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     int64_t elements = 0;
     for (const TensorEntry& entry : WeightFiles(golden(name)).entries()) elements += entry.shape.numel();
@@ -160,21 +173,36 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
   const std::map<std::string, std::pair<json, const char*>> own{
       {"deepseek_v2", {{{"scoring_func", "sigmoid"}}, "scoring_func is \"sigmoid\""}},
       {"deepseek_v3", {{{"moe_layer_freq", 2}}, "moe_layer_freq is 2"}},
+      {"ernie4_5", {{{"use_bias", 2}}, "use_bias is 2"}},
+      {"exaone4",
+       {{{"num_hidden_layers", 1}, {"layer_types", {"full_attention"}}}, "sliding_window is set, and no layer slides"}},
       {"gemma", {{{"num_attention_heads", 15}, {"num_key_value_heads", 4}}, "num_key_value_heads 4"}},
       {"gemma2", {{{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar"}},
       {"gemma3_text", {{{"final_logit_softcapping", "x"}}, "final_logit_softcapping"}},
+      {"glm4", {{{"partial_rotary_factor", 2}}, "partial_rotary_factor is 2"}},
+      {"glm4_moe", {{{"n_group", 7}}, "7 groups"}},
       {"gpt2", {{{"add_cross_attention", true}}, "add_cross_attention is true"}},
       {"gpt_neox", {{{"rotary_pct", 2}}, "partial_rotary_factor is 2"}},
       {"gpt_oss", {{{"swiglu_limit", 5.0}}, "swiglu_limit is 5"}},
+      {"granite", {{{"residual_multiplier", 0}}, "residual_multiplier is 0"}},
       {"llama", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
+      {"minimax_m2", {{{"rotary_dim", 5}}, "rotary_dim 5 is odd"}},
       {"mistral", {{{"sliding_window", "all"}}, "sliding_window is \"all\""}},
       {"mixtral", {{{"num_experts_per_tok", 9}}, "more than the 8 experts"}},
       {"olmo2", {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"}},
+      {"olmo3",
+       {{{"rope_parameters",
+          {{"full_attention", {{"rope_theta", 5e5}}}, {"sliding_attention", {{"rope_theta", 1e4}}}}}},
+        "rope_parameters.sliding_attention must be plain"}},
+      {"olmoe", {{{"clip_qkv", 8.0}}, "clip_qkv is 8"}},
       {"phi3", {{{"partial_rotary_factor", 0}}, "partial_rotary_factor is 0"}},
       {"qwen2", {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "linear_attention"}},
       {"qwen2_moe", {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"}},
       {"qwen3", {{{"num_hidden_layers", 1}, {"layer_types", {"chunked_attention"}}}, "chunked_attention"}},
       {"qwen3_moe", {{{"num_experts_per_tok", 1000}}, "more than the 128 experts"}},
+      {"seed_oss", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
+      {"smollm3", {{{"no_rope_layers", {1, 0}}}, "no_rope_layers must be a list of 36 numbers"}},
+      {"starcoder2", {{{"norm_epsilon", -1}}, "norm_epsilon is -1"}},
   };
   for (const std::string& family : ModelConfig::families()) {
     ASSERT_TRUE(own.contains(family)) << "say what " << family << " refuses";
@@ -237,7 +265,7 @@ TEST(ModelConfig, dropout_is_noted_not_applied) {
 }
 
 TEST(ModelConfig, a_written_config_reads_back_the_same) {
-  for (const char* name : test::kGoldenFamilies) {
+  for (const char* name : golden_families()) {
     SCOPED_TRACE(name);
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     const std::string text = config.to_hf_json(DType::bf16).dump();
@@ -268,12 +296,6 @@ json file_of(const std::filesystem::path& path) {
 json by_transformers_5(std::string_view name) {
   return file_of(std::filesystem::path(test::golden_root()) / "configs" /
                  (std::filesystem::path(name).filename().string() + ".json"));
-}
-
-std::vector<const char*> all_golden() {
-  std::vector<const char*> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
-  all.insert(all.end(), std::begin(test::kGoldenVariants), std::end(test::kGoldenVariants));
-  return all;
 }
 
 TEST(ModelConfig, both_spellings_of_a_family_are_read_alike) {
@@ -332,12 +354,36 @@ TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
 }
 
 TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
-  EXPECT_EQ(read("mistral", json::object()).parameter_count(), 7241732096);    // Mistral 7B
-  EXPECT_EQ(read("gemma", json::object()).parameter_count(), 8537680896);      // Gemma 7B
-  EXPECT_EQ(read("gemma2", json::object()).parameter_count(), 2614341888);     // Gemma 2 2B
-  EXPECT_EQ(read("phi3", json::object()).parameter_count(), 3821079552);       // Phi-3 mini
-  EXPECT_EQ(read("mixtral", json::object()).parameter_count(), 46702792704);   // Mixtral 8x7B
-  EXPECT_EQ(read("gpt_neox", json::object()).parameter_count(), 20554567680);  // GPT-NeoX 20B
+  EXPECT_EQ(read("mistral", json::object()).parameter_count(), 7241732096);     // Mistral 7B
+  EXPECT_EQ(read("gemma", json::object()).parameter_count(), 8537680896);       // Gemma 7B
+  EXPECT_EQ(read("gemma2", json::object()).parameter_count(), 2614341888);      // Gemma 2 2B
+  EXPECT_EQ(read("phi3", json::object()).parameter_count(), 3821079552);        // Phi-3 mini
+  EXPECT_EQ(read("mixtral", json::object()).parameter_count(), 46702792704);    // Mixtral 8x7B
+  EXPECT_EQ(read("gpt_neox", json::object()).parameter_count(), 20554567680);   // GPT-NeoX 20B
+  EXPECT_EQ(read("ernie4_5", json::object()).parameter_count(), 360748032);     // ERNIE 4.5 0.3B
+  EXPECT_EQ(read("smollm3", json::object()).parameter_count(), 3075098624);     // SmolLM3 3B
+  EXPECT_EQ(read("starcoder2", json::object()).parameter_count(), 3030371328);  // StarCoder2 3B
+  EXPECT_EQ(read("glm4", json::object()).parameter_count(), 9400279040);        // GLM-4 9B
+  EXPECT_EQ(read("olmo3", json::object()).parameter_count(), 6888624128);       // OLMo 3 7B
+  EXPECT_EQ(read("minimax_m2", json::object()).parameter_count(), 228689764864);
+  // GLM-4.5; its file has an MTP layer of 5.5B more.
+  EXPECT_EQ(read("glm4_moe", {{"hidden_size", 5120},
+                              {"num_hidden_layers", 92},
+                              {"intermediate_size", 12288},
+                              {"moe_intermediate_size", 1536},
+                              {"num_attention_heads", 96},
+                              {"head_dim", 128},
+                              {"n_routed_experts", 160},
+                              {"first_k_dense_replace", 3},
+                              {"use_qk_norm", true},
+                              {"attention_bias", true}})
+                .parameter_count(),
+            352797829024);
+  // As transformers counts their defaults.
+  EXPECT_EQ(read("exaone4", json::object()).parameter_count(), 9429069824);
+  EXPECT_EQ(read("granite", json::object()).parameter_count(), 6738415616);
+  EXPECT_EQ(read("olmoe", json::object()).parameter_count(), 13361612800);
+  EXPECT_EQ(read("seed_oss", json::object()).parameter_count(), 28921040896);
 }
 
 TEST(ModelConfig, experts_and_latent_attention_reach_their_fields) {
@@ -389,7 +435,8 @@ TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
 
 TEST(ModelConfig, a_head_is_tied_by_default_where_transformers_says_so) {
   for (const std::string& family : ModelConfig::families()) {
-    const bool tied = family == "gpt2" || family.starts_with("gemma");
+    const std::set<std::string> others{"ernie4_5", "gpt2", "smollm3", "starcoder2"};
+    const bool tied = others.contains(family) || family.starts_with("gemma");
     EXPECT_EQ(read(family, json::object()).tie_word_embeddings, tied) << family;
     EXPECT_EQ(read(family, {{"tie_word_embeddings", !tied}}).tie_word_embeddings, !tied) << family;
   }

@@ -17,7 +17,9 @@ using testing::ElementsAre;
 
 /// transformers wrote these folders: the decoder asks for every tensor in them, and for no other.
 TEST(WeightNames, every_golden_folder_has_the_names_that_its_decoder_asks_for) {
-  for (const char* name : test::kGoldenFamilies) {
+  std::vector<const char*> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
+  all.insert(all.end(), std::begin(test::kGoldenOptions), std::end(test::kGoldenOptions));
+  for (const char* name : all) {
     const std::string folder = test::golden_folder(name);
     std::set<std::string> stored, asked;
     for (const TensorEntry& entry : WeightFiles(folder).entries())

@@ -63,6 +63,7 @@ TEST_P(Convert, a_folder_comes_out_byte_for_byte_and_loads_again) {
 
 std::vector<std::string> all_folders() {
   std::vector<std::string> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
+  all.insert(all.end(), std::begin(test::kGoldenOptions), std::end(test::kGoldenOptions));
   all.insert(all.end(), {"loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"});
   return all;
 }

@@ -134,6 +134,32 @@ TEST_P(GoldenVariant, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
 INSTANTIATE_TEST_SUITE_P(Options, GoldenVariant, ::testing::ValuesIn(test::kGoldenVariants),
                          test::name_of_folder<const char*>);
 
+/// Families that are options: each option on every kind of mesh, with a cache, and computed again.
+class GoldenOption : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenOption, logits_loss_and_gradients_agree_on_every_axis) {
+  const std::string folder = golden_folder(GetParam());
+  std::vector<test::MeshLayout> meshes{sharded(1, 0),
+                                       sharded(2, 3),
+                                       {.sizes = {.tensor = 2}, .sequence_parallel = true},
+                                       {.sizes = {.pipeline = 2}},
+                                       {.sizes = {.context = 2}}};
+  if (ModelConfig::from_folder(folder).experts) meshes.push_back({.sizes = {.shard = 2, .expert = 2}, .stage = 2});
+  for (const auto& mesh : meshes) GoldenCase{.folder = folder, .mesh = mesh}.expect_golden();
+  GoldenCase{.folder = folder, .mesh = sharded(2, 3), .recompute = Recompute::full}.expect_golden();
+  GoldenCase{.folder = folder, .contexts = {Context::reference()}}.expect_golden();
+}
+
+TEST_P(GoldenOption, logits_with_a_cache_equal_those_without) {
+  GoldenCase{.folder = golden_folder(GetParam())}.on_ranks([](TrainingRank& rank, const ProbeInput& input) {
+    const Tensor ids = golden_ids(rank, input).slice(0, 1);
+    test::expect_cached_logits(rank, ids, {5, 1, 1, 3, 1, 1, 4, 1, ids.dim(1) - 17});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenOption, ::testing::ValuesIn(test::kGoldenOptions),
+                         test::name_of_folder<const char*>);
+
 TEST(GoldenVariants, a_sequence_is_continued_while_its_rotations_do_not_depend_on_its_length) {
   GoldenCase{.folder = golden_folder("open/llama_dynamic")}.on_ranks([](TrainingRank& rank, const ProbeInput&) {
     const int64_t most = rank.decoder.config().max_positions, vocab = rank.decoder.config().vocab_size;

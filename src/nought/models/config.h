@@ -93,10 +93,12 @@ struct ModelConfig {
   NormPlacement norm_placement = NormPlacement::pre;
   /// Attention and MLP both read the block's input, each through its own norm.
   bool parallel_residual = false;
+  double residual_scale = 1;  // factor on what a branch adds
 
   PositionKind positions = PositionKind::rope;
   RopeOptions rope;                       // its rotary_dim is 0 without rotary positions
   std::optional<RopeOptions> local_rope;  // for layers with a sliding window, if they rotate differently
+  std::vector<bool> unrotated;            // true for each layer that knows no positions; empty: there is none
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
@@ -110,6 +112,7 @@ struct ModelConfig {
   std::optional<ExpertsConfig> experts;
   double embedding_scale = 1;
   double logit_softcap = 0;  // 0: none
+  double logit_divisor = 1;
 
   bool qkv_bias = false;
   bool output_bias = false;
@@ -149,6 +152,7 @@ struct ModelConfig {
   int64_t parameter_count() const;
   /// The sliding window of the layers that have one, which is the same for all of them; 0 if no layer has one.
   int64_t sliding_window() const;
+  bool rotates(int64_t layer) const { return unrotated.empty() || !unrotated[static_cast<size_t>(layer)]; }
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
   /// Whether the length of a row decides how its tokens rotate (rope type "dynamic").
   bool rotates_by_row() const {

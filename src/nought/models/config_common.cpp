@@ -87,7 +87,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(defaults.tied);
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
   set_sliding_windows(config, 0);
-  read_rope(reader, config, defaults.rope_theta);
+  read_rope(reader, config, defaults.rope_theta, defaults.rotary_fraction);
 
   note_dropout(reader, config, {"attention_dropout"});
   if (const auto pad = reader.integer("pad_token_id")) {

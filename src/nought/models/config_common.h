@@ -24,6 +24,7 @@ struct LlamaDefaults {
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   const char* head_dim_key = "head_dim";
+  double rotary_fraction = 1;
 };
 /// Reads sizes, norm, activation, tying and rope by the names that llama and later families share.
 void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults);
@@ -37,7 +38,7 @@ void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_li
 
 /// Reads rope_theta and rope_scaling (transformers 4), or rope_parameters, which holds both (transformers 5), and
 /// partial_rotary_factor.
-void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta);
+void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta, double default_fraction = 1);
 /// Reads one set of rope parameters of transformers 5. `rope` has the values for absent keys.
 RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const Json& parameters,
                                  const std::string& name, RopeOptions rope);

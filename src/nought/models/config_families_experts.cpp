@@ -307,10 +307,121 @@ void write_deepseek_v3(const ModelConfig& config, OrderedJson& json) {
   json["qk_head_dim"] = config.head_dim;
 }
 
+// --- olmoe, glm4_moe, minimax_m2 ---
+
+void read_olmoe(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {50304, 2048, 2048, 16, 16, 0, 0, 4096, 1e-5});
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.qk_norm = QkNorm::whole;
+  reader.only("clip_qkv", nullptr, "queries, keys and values are not clipped");
+  ExpertsConfig experts = read_experts(
+      reader, config,
+      {.num_experts = 64, .top_k = 8, .intermediate_size = config.intermediate_size, .width_key = "intermediate_size"});
+  experts.rule.normalise = reader.boolean("norm_topk_prob").value_or(false);
+  read_auxiliary_loss(reader, experts, 0.01);
+  config.experts = experts;
+}
+
+void write_olmoe(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  json.erase("head_dim");  // no key of olmoe
+  json["attention_bias"] = config.qkv_bias;
+  json["num_experts"] = config.experts->num_experts;
+  json["num_experts_per_tok"] = config.experts->rule.top_k;
+  json["norm_topk_prob"] = config.experts->rule.normalise;
+  write_auxiliary_loss(*config.experts, json);
+}
+
+/// Experts that are chosen as deepseek_v3's are.
+void choose_by_corrected_sigmoid(ExpertsConfig& experts) {
+  experts.rule.scores = RouterScores::sigmoid;
+  experts.rule.group_score = GroupScore::best_two;
+  experts.choice_bias = true;
+}
+
+void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
+  constexpr int64_t kReleased = 128;  // the default width does not divide by the default heads
+  read_llama_like(reader, config,
+                  {.vocab_size = 151552,
+                   .hidden_size = 4096,
+                   .intermediate_size = 10944,
+                   .num_layers = 46,
+                   .num_heads = 96,
+                   .num_kv_heads = 8,
+                   .head_dim = reader.value("hidden_size") || reader.value("num_attention_heads") ? 0 : kReleased,
+                   .max_positions = 131072,
+                   .norm_eps = 1e-5,
+                   .rotary_fraction = 0.5});
+  config.qkv_bias = reader.boolean("attention_bias").value_or(false);
+  config.qk_norm = reader.boolean("use_qk_norm").value_or(false) ? QkNorm::per_head : QkNorm::none;
+  ExpertsConfig experts = read_experts(
+      reader, config, {.num_experts = 128, .top_k = 8, .intermediate_size = 1408, .count_key = "n_routed_experts"});
+  choose_by_corrected_sigmoid(experts);
+  experts.rule.scaling = reader.non_negative("routed_scaling_factor", 1);
+  experts.rule.normalise = reader.boolean("norm_topk_prob").value_or(true);
+  experts.shared_intermediate_size = reader.size("n_shared_experts", 1, kMaxWidth) * experts.intermediate_size;
+  const int64_t dense = reader.integer("first_k_dense_replace").value_or(1);
+  for (int64_t i = 0; i < config.num_layers; ++i) experts.layers[static_cast<size_t>(i)] = i >= dense;
+  read_groups(reader, experts, 1, 1);
+  config.experts = experts;
+  reader.only("output_router_logits", false, "glm4_moe has no auxiliary loss here");
+  reader.ignore({"num_nextn_predict_layers", "num_mtp_layers"});
+}
+
+void write_glm4_moe(const ModelConfig& config, OrderedJson& json) {
+  const ExpertsConfig& experts = *config.experts;
+  write_llama_like(config, json);
+  const auto dense = std::find(experts.layers.begin(), experts.layers.end(), true) - experts.layers.begin();
+  json.update({{"attention_bias", config.qkv_bias},
+               {"use_qk_norm", config.qk_norm == QkNorm::per_head},
+               {"n_routed_experts", experts.num_experts},
+               {"num_experts_per_tok", experts.rule.top_k},
+               {"moe_intermediate_size", experts.intermediate_size},
+               {"n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size},
+               {"routed_scaling_factor", experts.rule.scaling},
+               {"first_k_dense_replace", dense},
+               {"n_group", experts.rule.num_groups},
+               {"topk_group", experts.rule.kept_groups},
+               {"norm_topk_prob", experts.rule.normalise}});
+}
+
+void read_minimax_m2(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {200064, 3072, 1536, 62, 48, 8, 128, 196608, 1e-6, 5e6});
+  if (reader.value("rotary_dim")) {
+    config.rope.rotary_dim = reader.size("rotary_dim", config.head_dim, config.head_dim);
+    require<ConfigError>(config.rope.rotary_dim % 2 == 0, "{}: rotary_dim {} is odd", reader.source(),
+                         config.rope.rotary_dim);
+  }
+  config.qk_norm = QkNorm::whole;
+  ExpertsConfig experts = read_experts(reader, config,
+                                       {.num_experts = 256,
+                                        .top_k = 8,
+                                        .intermediate_size = config.intermediate_size,
+                                        .count_key = "num_local_experts",
+                                        .width_key = "intermediate_size"});
+  choose_by_corrected_sigmoid(experts);
+  experts.rule.normalise = true;
+  config.experts = experts;
+  reader.only("output_router_logits", false, "minimax_m2 has no auxiliary loss here");
+  reader.ignore({"router_aux_loss_coef"});
+  if (reader.non_negative("router_jitter_noise", 0) > 0)
+    config.notes.push_back("router_jitter_noise is set: routers see no noise");
+}
+
+void write_minimax_m2(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  json["rotary_dim"] = config.rope.rotary_dim;
+  json["num_local_experts"] = config.experts->num_experts;
+  json["num_experts_per_tok"] = config.experts->rule.top_k;
+}
+
 constexpr Family kExpertFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
                                       {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
+                                      {"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe, write_glm4_moe},
                                       {"gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
+                                      {"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax_m2, write_minimax_m2},
                                       {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
+                                      {"olmoe", "OlmoeForCausalLM", read_olmoe, write_olmoe},
                                       {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe},
                                       {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe}};
 

@@ -1,4 +1,10 @@
-// The dense families that are llama with options. Defaults: those of transformers 4.57.
+// The dense families that are llama with options. Defaults: those of transformers 4.57, or of 5.24 for newer ones.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "nought/base/json.h"
 #include "nought/models/config_common.h"
 #include "nought/models/config_families.h"
 
@@ -80,11 +86,199 @@ void write_qwen3(const ModelConfig& config, OrderedJson& json) {
   write_qwen_windows(config, json);
 }
 
-constexpr Family kLlamaFamilies[] = {{"llama", "LlamaForCausalLM", read_llama, write_llama},
+// --- ernie4_5, exaone4, glm4, granite, olmo3, seed_oss, smollm3, starcoder2 ---
+
+void read_ernie4_5(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {103424, 1024, 3072, 18, 16, 2, 128, 131072, 1e-5, 500000, true});
+  config.qkv_bias = config.output_bias = config.mlp_bias = reader.boolean("use_bias").value_or(false);
+  config.rope.interleaved = true;
+}
+
+void write_ernie4_5(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  json["use_bias"] = config.qkv_bias;
+}
+
+/// sliding_window_pattern: every n-th layer sees everything, and the older way to write it, "LLLG".
+int64_t read_window_period(ConfigReader& reader, int64_t otherwise) {
+  const Json* pattern = reader.value("sliding_window_pattern");
+  if (pattern && pattern->is_string()) return std::ssize(pattern->get_ref<const std::string&>());
+  return std::max<int64_t>(reader.integer("sliding_window_pattern").value_or(otherwise), 1);
+}
+
+/// Where some layers slide, the others know no positions.
+void read_exaone4(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {102400, 4096, 16384, 32, 32, 32, 0, 2048, 1e-5});
+  config.norm_placement = NormPlacement::post;
+  config.qk_norm = QkNorm::per_head;
+  const int64_t window = read_sliding_window(reader, 4096), period = read_window_period(reader, 4);
+  if (window == 0) {
+    reader.ignore({"layer_types"});  // they all see everything, and rotate
+    return;
+  }
+  read_layer_types(
+      reader, config, window, [](int64_t layer, int64_t every) { return (layer + 1) % every != 0; }, period);
+  require<ConfigError>(config.sliding_window() > 0, "{}: sliding_window is set, and no layer slides: write null for it",
+                       reader.source());
+  for (const int64_t each : config.sliding_windows) config.unrotated.push_back(each == 0);
+}
+
+void write_exaone4(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  write_layer_types(config, json);
+}
+
+void read_glm4(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 151552,
+                   .hidden_size = 4096,
+                   .intermediate_size = 13696,
+                   .num_layers = 40,
+                   .num_heads = 32,
+                   .num_kv_heads = 2,
+                   .head_dim = 128,
+                   .max_positions = 131072,
+                   .norm_eps = 1.5625e-7,
+                   .rotary_fraction = 0.5});
+  config.rope.interleaved = true;
+  config.qkv_bias = reader.boolean("attention_bias").value_or(true);
+  config.norm_placement = NormPlacement::pre_and_post;
+  config.fused_gate_up = true;
+}
+
+void read_granite(ConfigReader& reader, ModelConfig& config) {
+  read_llama(reader, config);
+  const auto multiplier = [&](const char* key) {
+    const double value = reader.number(key).value_or(1);
+    require<ConfigError>(std::isfinite(value) && value > 0, "{}: {} is {}, expected a positive number", reader.source(),
+                         key, value);
+    return value;
+  };
+  config.embedding_scale = multiplier("embedding_multiplier");
+  config.residual_scale = multiplier("residual_multiplier");
+  config.attention_scale = multiplier("attention_multiplier");
+  config.logit_divisor = multiplier("logits_scaling");
+}
+
+void write_granite(const ModelConfig& config, OrderedJson& json) {
+  write_llama(config, json);
+  json.erase("head_dim");  // no key of granite
+  json["embedding_multiplier"] = config.embedding_scale;
+  json["residual_multiplier"] = config.residual_scale;
+  json["attention_multiplier"] = config.attention_scale;
+  json["logits_scaling"] = config.logit_divisor;
+}
+
+/// olmo2 with windows; layers that slide rotate without a scaling.
+void read_olmo3(ConfigReader& reader, ModelConfig& config) {
+  read_olmo2(reader, config);
+  read_layer_types(
+      reader, config, read_sliding_window(reader, 4096),
+      [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, 4);
+  const RopeOptions local{.theta = config.rope.theta, .rotary_dim = config.rope.rotary_dim};
+  require<ConfigError>(!config.local_rope || *config.local_rope == local,
+                       "{}: rope_parameters.sliding_attention must be plain and have the rope_theta of full_attention",
+                       reader.source());
+  config.local_rope = local;
+}
+
+void write_olmo3(const ModelConfig& config, OrderedJson& json) {
+  write_biased(config, json);
+  write_layer_types(config, json);
+}
+
+void read_seed_oss(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {155136, 4096, 27648, 64, 80, 8, 128, 524288});
+  config.qkv_bias = reader.boolean("attention_bias").value_or(true);
+  config.output_bias = reader.boolean("attention_out_bias").value_or(false);
+  config.mlp_bias = reader.boolean("mlp_bias").value_or(false);
+  note_dropout(reader, config, {"residual_dropout"});
+  reader.only("pretraining_tp", 1, "split products are not reproduced");
+}
+
+void write_seed_oss(const ModelConfig& config, OrderedJson& json) {
+  write_llama(config, json);
+  json["attention_out_bias"] = config.output_bias;
+  json["residual_dropout"] = 0.0;  // transformers' own default drops out a tenth; nothing was dropped here
+}
+
+/// no_rope_layers has 1 for each layer that rotates; without it every no_rope_layer_interval-th does not.
+void read_unrotated_layers(ConfigReader& reader, ModelConfig& config) {
+  const std::vector<int64_t> given = reader.ids("no_rope_layers");
+  const int64_t interval = reader.size("no_rope_layer_interval", 4, kMaxLayers);
+  require<ConfigError>(given.empty() || std::ssize(given) == config.num_layers,
+                       "{}: no_rope_layers must be a list of {} numbers, 1 for each layer with rotary positions",
+                       reader.source(), config.num_layers);
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    config.unrotated.push_back(given.empty() ? (i + 1) % interval == 0 : given[static_cast<size_t>(i)] == 0);
+  if (std::ranges::count(config.unrotated, true) == 0) config.unrotated.clear();
+}
+
+void read_smollm3(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {128256, 2048, 11008, 36, 16, 4, 0, 32768, 1e-6, 2e6, true});
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.mlp_bias = reader.boolean("mlp_bias").value_or(false);
+  read_unrotated_layers(reader, config);
+  const int64_t window = read_used_window(reader);
+  const bool typed = reader.value("layer_types") != nullptr;
+  read_layer_types(
+      reader, config, window, [](int64_t, int64_t) { return false; }, 0);
+  for (int64_t i = 0; i < config.num_layers && !typed; ++i)
+    config.sliding_windows[static_cast<size_t>(i)] = config.rotates(i) ? 0 : window;
+}
+
+void write_smollm3(const ModelConfig& config, OrderedJson& json) {
+  write_llama(config, json);
+  json.erase("head_dim");  // no key of smollm3
+  write_qwen_windows(config, json);
+  json["no_rope_layers"] = OrderedJson::array();
+  for (int64_t i = 0; i < config.num_layers; ++i) json["no_rope_layers"].push_back(config.rotates(i) ? 1 : 0);
+}
+
+void read_starcoder2(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 49152,
+                   .hidden_size = 3072,
+                   .intermediate_size = 12288,
+                   .num_layers = 30,
+                   .num_heads = 24,
+                   .num_kv_heads = 2,
+                   .head_dim = 0,
+                   .max_positions = 4096,
+                   .tied = true,
+                   .activation = "gelu_pytorch_tanh"});
+  config.norm = NormKind::layer;
+  config.norm_eps = reader.non_negative("norm_epsilon", 1e-5);
+  config.mlp = MlpKind::plain;
+  config.qkv_bias = config.output_bias = config.mlp_bias = reader.boolean("use_bias").value_or(true);
+  config.initializer_range = reader.non_negative("initializer_range", 0.018042);
+  set_sliding_windows(config, read_sliding_window(reader, 0));
+  note_dropout(reader, config, {"residual_dropout", "embedding_dropout"});
+}
+
+void write_starcoder2(const ModelConfig& config, OrderedJson& json) {
+  write_windowed(config, json);
+  json.erase("rms_norm_eps");
+  json.erase("head_dim");
+  json["norm_epsilon"] = config.norm_eps;
+  json["use_bias"] = config.qkv_bias;
+  json["residual_dropout"] = 0.0;
+  json["embedding_dropout"] = 0.0;
+}
+
+constexpr Family kLlamaFamilies[] = {{"ernie4_5", "Ernie4_5ForCausalLM", read_ernie4_5, write_ernie4_5},
+                                     {"exaone4", "Exaone4ForCausalLM", read_exaone4, write_exaone4},
+                                     {"glm4", "Glm4ForCausalLM", read_glm4, write_biased},
+                                     {"granite", "GraniteForCausalLM", read_granite, write_granite},
+                                     {"llama", "LlamaForCausalLM", read_llama, write_llama},
                                      {"mistral", "MistralForCausalLM", read_mistral, write_windowed},
                                      {"olmo2", "Olmo2ForCausalLM", read_olmo2, write_biased},
+                                     {"olmo3", "Olmo3ForCausalLM", read_olmo3, write_olmo3},
                                      {"qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2},
-                                     {"qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3}};
+                                     {"qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3},
+                                     {"seed_oss", "SeedOssForCausalLM", read_seed_oss, write_seed_oss},
+                                     {"smollm3", "SmolLM3ForCausalLM", read_smollm3, write_smollm3},
+                                     {"starcoder2", "Starcoder2ForCausalLM", read_starcoder2, write_starcoder2}};
 
 }  // namespace
 

@@ -138,10 +138,11 @@ RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, cons
   return options;
 }
 
-void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta) {
+void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta, double default_fraction) {
   config.positions = PositionKind::rope;
   config.rope.theta = reader.number("rope_theta").value_or(default_theta);
-  config.rope.rotary_dim = rotary_dim(reader, config, reader.number("partial_rotary_factor").value_or(1));
+  config.rope.rotary_dim =
+      rotary_dim(reader, config, reader.number("partial_rotary_factor").value_or(default_fraction));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* found = reader.value(key);
     if (!found) continue;

@@ -196,13 +196,17 @@ void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) 
   }
 }
 
+Var Decoder::scaled_branch(Tape& tape, const Var& branch) const {
+  return config_.residual_scale == 1 ? branch : scale(tape, branch, config_.residual_scale);
+}
+
 Section Decoder::block_section(const Block& block) {
   const auto index = static_cast<size_t>(&block - blocks_.data());
   return {.unit = block.unit, .body = [this, &block, index](Tape& tape, const Var& in, MicroBatchState& state) {
             Work& work = Work::of(state);
             prepare_rotation(tape.context(), work, in.value.dtype());
             const std::optional<RopeTables>& tables = block.local ? work.local_rope : work.rope;
-            const RopeTables* rotation = tables ? &*tables : nullptr;
+            const RopeTables* rotation = tables && block.rotated ? &*tables : nullptr;
             tape.set_row_keys(work.row_keys);
             const TokenSlices& slices = work.sequences.slices;
             const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
@@ -211,11 +215,12 @@ Section Decoder::block_section(const Block& block) {
             };
             const Var branch = part("attention", block.attention, part("attention_norm", block.attention_norm, in),
                                     work.sequences, rotation, cache);
-            const Var attended = add(tape, in, part("attention_post_norm", block.attention_post_norm, branch));
+            const Var attended =
+                add(tape, in, scaled_branch(tape, part("attention_post_norm", block.attention_post_norm, branch)));
             const Var mlp_in = part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
             const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router, slices)
                                           : part("mlp", block.mlp, mlp_in, slices, mlp_is_unread(block));
-            return add(tape, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
+            return add(tape, attended, scaled_branch(tape, part("mlp_post_norm", block.mlp_post_norm, mlp)));
           }};
 }
 

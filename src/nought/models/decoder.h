@@ -90,6 +90,7 @@ class Decoder final : public Model {
     std::optional<Moe> experts;  // instead of mlp
     int64_t router = 0;          // its index in the log of routers
     bool local = false;          // whether it rotates by local_rope_
+    bool rotated = true;         // whether it rotates at all
   };
   /// What the sections share of some tokens.
   struct Work;
@@ -129,7 +130,11 @@ class Decoder final : public Model {
   /// The rows that tokens look up, with what an adapter adds to them.
   Var look_up(Tape& tape, const Work& work);
   Section block_section(const Block& block);
+  /// What a branch adds to the residual stream.
+  Var scaled_branch(Tape& tape, const Var& branch) const;
   Section head_section();
+  /// What logits are products of: the hidden states, normalised.
+  Var head_input(Tape& tape, const Var& hidden) const;
   /// Adds the auxiliary loss of the routers to the loss.
   Section balance_section();
   /// Keeps the log of the routers for step_values(), and tells the other stages of it. last: what follows gives the

@@ -31,6 +31,7 @@ Decoder::Block Decoder::make_block(int64_t index) {
     return used ? Norm(unit, name, options.norm()) : Norm();
   };
   block.local = config_.sliding_windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
+  block.rotated = config_.rotates(index);
   block.attention_norm = norm(pre, names.attention_norm);
   block.attention = SelfAttention(unit, options.attention(names, index));
   block.attention_post_norm = norm(post, names.attention_post_norm);

@@ -91,10 +91,15 @@ Section Decoder::embedding_section() {
           }};
 }
 
+Var Decoder::head_input(Tape& tape, const Var& hidden) const {
+  const Var normed = final_norm_(tape, hidden);
+  return config_.logit_divisor == 1 ? normed : scale(tape, normed, 1 / config_.logit_divisor);
+}
+
 Section Decoder::head_section() {
   return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
+            const Var normed = tape.run_part(*head_, "norm", [&] { return head_input(tape, in); });
             return tape.run_part(*head_, "loss", [&] {
               if (!head_tiles_.empty())
                 return tiled_cross_entropy_head(
@@ -115,7 +120,7 @@ Section Decoder::head_section() {
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   Tensor part;
   tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
-    const Var normed = final_norm_(inner, in);
+    const Var normed = head_input(inner, in);
     part = head_tiles_.empty() ? linear(inner, normed, head_weight_, {}, WeightLayout::out_in).value
                                : tiled_logits(inner, normed, head_tiles_);
     if (const AddedLogits added = added_logits(inner, normed); added.defined())

@@ -80,18 +80,25 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
   layer.kv_latent_norm = attention + "kv_a_layernorm";
   layer.kv_up = attention + "kv_b_proj";
   add_experts(layer, prefix);
-  if (family_ == "phi3") {
-    layer.qkv = {attention + "qkv_proj"};
-    layer.up = {mlp + "gate_up_proj"};
+  if (family_ == "phi3") layer.qkv = {attention + "qkv_proj"};
+  if (family_ == "phi3" || family_ == "glm4") layer.up = {mlp + "gate_up_proj"};
+  if (family_ == "glm4") {  // whose post_attention_layernorm stands before the MLP
+    layer.attention_post_norm = prefix + "post_self_attn_layernorm";
+    layer.mlp_norm = prefix + "post_attention_layernorm";
+    layer.mlp_post_norm = prefix + "post_mlp_layernorm";
+  }
+  if (family_ == "starcoder2") {
+    layer.up = {mlp + "c_fc"};
+    layer.down = mlp + "c_proj";
   }
   return layer;
 }
 
 void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
-  const bool mixtral = family_ == "mixtral";
+  const bool mixtral = family_ == "mixtral" || family_ == "minimax_m2";
   const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
   layer.router = mlp + (family_ == "gpt_oss" ? "router" : "gate");
-  layer.choice_bias = mlp + "gate.e_score_correction_bias";
+  layer.choice_bias = mlp + (mixtral ? "e_score_correction_bias" : "gate.e_score_correction_bias");
   layer.experts = mlp + "experts";
   layer.expert_gate = mixtral ? "w1" : "gate_proj";
   layer.expert_up = mixtral ? "w3" : "up_proj";
