@@ -52,7 +52,7 @@ TEST_P(Convert, a_folder_comes_out_byte_for_byte_and_loads_again) {
   convert_to_hf(source, folder / "whole", {}, *memory);
   expect_same_tensors(source.folder(), folder / "whole");
   const ConvertReport report =
-      convert_to_hf(ModelSource(folder / "whole"), folder / "shards", {.max_shard_bytes = 40'000}, *memory);
+      convert_to_hf(ModelSource(folder / "whole"), folder / "shards", {.max_shard_bytes = 20'000}, *memory);
   EXPECT_GT(report.files, 1);
   EXPECT_TRUE(fs::exists(folder / "shards/model.safetensors.index.json"));
   expect_same_tensors(source.folder(), folder / "shards");

@@ -21,7 +21,7 @@ struct Family {
 std::span<const Family> llama_families();
 /// The other dense families.
 std::span<const Family> other_families();
-/// Those with mixtures of experts.
+/// Families with mixtures of experts.
 std::span<const Family> expert_families();
 /// All of them, in alphabetical order.
 const std::vector<Family>& all_families();
