@@ -1,4 +1,6 @@
 // Dropout: what is dropped is a function of keys, rows and columns alone.
+#include "nought/kernels/ops/dropout.h"
+
 #include "support/kernel_test.h"
 
 namespace nought::dropout_test {

@@ -1,4 +1,6 @@
 // Factors of columns, dots of columns, and norms of a matrix and a product of low rank.
+#include "nought/kernels/ops/magnitudes.h"
+
 #include "support/kernel_test.h"
 
 namespace nought::magnitudes_test {

@@ -123,7 +123,8 @@ std::string missing_command(const std::string& name) {
            "served by llama-server";
   if (name == "quantize" || name == "quantise")
     return name +
-           ": quantised inference is not there yet; `nought convert MODEL_DIR FILE --format gguf --outtype q8_0` "
+           ": weights are read in few bits (docs/quantised.md), and not quantized here yet; `nought convert MODEL_DIR "
+           "FILE --format gguf --outtype q8_0` "
            "writes 8-bit weights for llama.cpp";
   return "";
 }
