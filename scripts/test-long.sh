@@ -6,6 +6,7 @@
 #           (about 20 minutes on two cores)
 #   context 30 steps of three models on every mesh of 8 ranks of which 2 or 4 share sequences, by each method at every
 #           ZeRO stage (minutes)
+#   adapters 30 steps of a decomposed adapter with dropout on every mesh of 8 ranks at every ZeRO stage (a minute)
 #   golden  every golden family on every kind of mesh, of which each run has one for each structure (minutes)
 #   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
 #           peak (5 minutes)
@@ -19,9 +20,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [golden]=test_train [long]=test_plan [offload]=nought [marked]=test_programs [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [kills]='*Kills.*')
-all=(flips meshes context golden long offload marked kills)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [golden]=test_train [long]=test_plan [offload]=nought [marked]=test_programs [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [kills]='*Kills.*')
+all=(flips meshes context adapters golden long offload marked kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

@@ -6,6 +6,7 @@
 #include "support/loaded_states.h"
 #include "support/message_of.h"
 #include "support/saved_model.h"
+#include "support/sweep.h"
 #include "support/temp_folder.h"
 #include "support/trainer_runs.h"
 #include "support/training_case.h"
@@ -276,6 +277,28 @@ TEST(AdapterTraining, evaluation_drops_nothing) {
   each.model.adapter.dropout = 0;
   EXPECT_EQ(result.validations, each.run().validations);
   EXPECT_NE(result.losses, each.run().losses);
+}
+
+/// The meshes of 8 ranks, at every stage; the suite has the two that cut most.
+std::vector<test::MeshLayout> meshes_of_8() {
+  std::vector<test::MeshLayout> all;
+  for (const int tensor : {1, 2})
+    for (const int pipeline : {1, 2})
+      for (const int context : {1, 2})
+        for (const int stage : {0, 1, 2, 3}) {
+          if (!test::runs_everything() && (tensor * context < 4 || stage != (pipeline == 1 ? 3 : 1))) continue;
+          const int shared = tensor * pipeline * context;
+          all.push_back({.sizes = {.shard = 8 / shared, .context = context, .tensor = tensor, .pipeline = pipeline},
+                         .stage = stage});
+        }
+  return all;
+}
+
+/// With magnitudes and dropout; 30 steps in a sweep.
+TEST(AdapterTraining, steps_are_those_of_one_rank_on_every_mesh) {
+  test::TrainingCase each = decomposed("grouped_heads", kAll, 0.1);
+  each.rows.of_step = 8, each.steps.end = test::sweep(3, 30);
+  test::expect_close_on(meshes_of_8(), each, each.run());
 }
 
 TEST(AdapterTraining, tiles_of_units_are_refused_by_name) {
