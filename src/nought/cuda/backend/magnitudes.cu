@@ -1,4 +1,4 @@
-#include "nought/cuda/backend/map.h"
+#include "nought/cuda/backend/functions.h"
 #include "nought/cuda/backend/operations.h"
 
 namespace nought::cuda {
