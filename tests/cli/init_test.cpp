@@ -67,16 +67,15 @@ TEST(Init, passes_over_little_data_have_updates_enough_on_every_number_of_ranks)
 }
 
 /// With an adam_beta2 of 0.999 the large second moments of the first steps are forgotten too slowly: as the learning
-/// rate rises, the loss jumps. So it does where the head is the embedding, whose gradients it then sums.
-TEST(Init, pretraining_has_the_optimizer_and_the_head_of_the_quickstart) {
+/// rate rises, the loss jumps. So it does if the rate rises within 50 steps and the head is the embedding.
+TEST(Init, pretraining_has_the_optimizer_of_the_quickstart_and_a_slower_start) {
   const Json run = parse_json(run_file_text(answers_of(RunKind::pretrain)), "run.json");
-  const Json example = read_json_file(NOUGHT_EXAMPLES "/quickstart.json");
-  EXPECT_EQ(run.at("model").at("tie_word_embeddings"), example.at("model").at("tie_word_embeddings"));
-  const Json &written = run.at("training"), &quickstart = example.at("training");
+  const Json &written = run.at("training"),
+             quickstart = read_json_file(NOUGHT_EXAMPLES "/quickstart.json").at("training");
   for (const char* key : {"adam_beta2", "weight_decay", "lr_scheduler_type"})
     EXPECT_EQ(written.value(key, Json()), quickstart.at(key)) << key;
   EXPECT_LE(written.at("learning_rate"), quickstart.at("learning_rate"));
-  EXPECT_GE(written.at("warmup_steps"), quickstart.at("warmup_steps"));
+  EXPECT_TRUE(!run.at("model").at("tie_word_embeddings").get<bool>() || written.at("warmup_steps") >= 100);
 }
 
 TEST(Init, paths_are_written_relative_to_the_file) {

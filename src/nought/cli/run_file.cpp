@@ -46,7 +46,7 @@ std::string model_text(const InitAnswers& answers) {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "max_position_embeddings": {},
-    "tie_word_embeddings": false,
+    "tie_word_embeddings": true,
   }},
 )",
       answers.vocab_size, answers.seq_length);
@@ -110,7 +110,7 @@ struct Recipe {
 Recipe recipe_of(RunKind kind) {
   switch (kind) {
     case RunKind::pretrain:
-      return {"1e-3", "\"warmup_steps\": 50", 16, 0};
+      return {"1e-3", "\"warmup_steps\": 100", 16, 0};
     case RunKind::continued:
       return {"5e-5", "\"warmup_ratio\": 0.03", 16, 1};
     case RunKind::lora:
