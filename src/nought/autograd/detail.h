@@ -31,6 +31,11 @@ inline GradSink or_scratch(const Gradients& gradients, const GradSink& sink, con
   return sink ? sink : scratch_like(gradients, x);
 }
 
+/// Adds x to the sink, or writes it there, in the sink's dtype.
+inline void put(const Context& context, const Tensor& x, const GradSink& sink) {
+  sink.accumulate ? context.run(AddTo{.x = x, .into = sink.into}) : context.run(Cast{.x = x, .y = sink.into});
+}
+
 /// How many tokens' logits are made at once, in all chunks but the last: nearly equal numbers. They stay below 64 MiB:
 /// enough rows for products at full speed, and few additions to the weight's gradient. Whole blocks of a product
 /// (kernels/cpu/gemm_bf16) waste nothing.

@@ -1,5 +1,7 @@
 #include "nought/autograd/low_rank.h"
 
+#include "nought/autograd/detail.h"
+
 namespace nought {
 
 namespace {
@@ -48,12 +50,7 @@ void expand(const Context& context, const Tensor& z, const LowRankColumns& of, c
 Tensor dropped(const Context& context, const Tensor& x, const LowRankDropout& dropout) {
   if (!dropout.active()) return x;
   Tensor y = context.empty(x.shape(), x.dtype(), Category::workspace);
-  context.run(Dropout{.x = x,
-                      .rows = dropout.rows,
-                      .y = y,
-                      .key = dropout.key,
-                      .probability = dropout.probability,
-                      .first_column = dropout.first_column});
+  dropout.run(context, x, {y});
   return y;
 }
 
@@ -64,16 +61,20 @@ void add_to_dx(const Context& context, const Tensor& d_all, const ParameterView&
     return context.run(MatMul{.a = d_all, .b = a.value(), .c = dx.into, .accumulate = dx.accumulate});
   const Tensor whole = context.empty(dx.into.shape(), dx.into.dtype(), Category::workspace);
   context.run(MatMul{.a = d_all, .b = a.value(), .c = whole});
-  context.run(Dropout{.x = whole,
-                      .rows = dropout.rows,
-                      .y = dx.into,
-                      .key = dropout.key,
-                      .probability = dropout.probability,
-                      .first_column = dropout.first_column,
-                      .accumulate = dx.accumulate});
+  dropout.run(context, whole, dx);
 }
 
 }  // namespace
+
+void LowRankDropout::run(const Context& context, const Tensor& x, const GradSink& y) const {
+  context.run(Dropout{.x = x,
+                      .rows = rows,
+                      .y = y.into,
+                      .key = key,
+                      .probability = probability,
+                      .first_column = first_column,
+                      .accumulate = y.accumulate});
+}
 
 Var add_low_rank(Tape& tape, const Var& y, const Var& x, const ParameterView& a,
                  const std::vector<LowRankColumns>& columns, const LowRankDropout& dropout) {
@@ -147,7 +148,7 @@ Var add_bias(Tape& tape, const Var& y, const ParameterView& bias, int64_t begin,
             const Tensor sum = context.empty({end - begin}, statistics_dtype(dy.dtype()), Category::workspace);
             context.run(SumRows{part, sum});
             scale_by(context, sum, scale);
-            db.accumulate ? context.run(AddTo{.x = sum, .into = db.into}) : context.run(Cast{.x = sum, .y = db.into});
+            detail::put(context, sum, db);
           }
         }
         gradients.give(y, std::move(dy));

@@ -19,10 +19,12 @@ struct LowRankColumns {
 struct LowRankDropout {
   double probability = 0;
   uint64_t key = 0;
-  int64_t first_column = 0;  // of x among those of all ranks
+  int64_t first_column = 0;  // where the columns of x begin among those of all ranks
   Tensor rows = {};          // see Dropout; undefined: nothing is dropped
 
   bool active() const { return probability > 0 && rows.defined(); }
+  /// Writes, or adds, what is left of x.
+  void run(const Context& context, const Tensor& x, const GradSink& y) const;
 };
 
 /// y[:, columns] += scale * (x A^T) B^T, in place of y, whose producer does not need it. x: [tokens, in], y: [tokens,

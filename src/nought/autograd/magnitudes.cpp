@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nought/autograd/detail.h"
+
 namespace nought {
 
 Var scale_columns(Tape& tape, const Var& x, const ColumnFactors& of, const std::vector<MagnitudeColumns>& columns,
@@ -20,11 +22,8 @@ Var scale_columns(Tape& tape, const Var& x, const ColumnFactors& of, const std::
           const Tensor sums = context.empty(of.norms.shape(), of.norms.dtype(), Category::workspace);
           context.run(DotColumns{.a = dy, .b = x.prepared(context)(context), .out = sums, .divisors = of.norms});
           for (const MagnitudeColumns& each : columns) {
-            const GradSink into = gradients.sink(each.magnitude);
-            if (!into) continue;
-            const Tensor part = sums.flat(each.begin, each.end);
-            into.accumulate ? context.run(AddTo{.x = part, .into = into.into})
-                            : context.run(Cast{.x = part, .y = into.into});
+            if (const GradSink into = gradients.sink(each.magnitude))
+              detail::put(context, sums.flat(each.begin, each.end), into);
           }
         }
         if (const GradSink into = gradients.sink(bias)) context.run(SumRows{dy, into.into, into.accumulate});
@@ -35,19 +34,10 @@ Var scale_columns(Tape& tape, const Var& x, const ColumnFactors& of, const std::
 }
 
 Var drop(Tape& tape, const Var& x, const LowRankDropout& dropout) {
-  const auto run = [dropout](const Context& context, const Tensor& from, const GradSink& to) {
-    context.run(Dropout{.x = from,
-                        .rows = dropout.rows,
-                        .y = to.into,
-                        .key = dropout.key,
-                        .probability = dropout.probability,
-                        .first_column = dropout.first_column,
-                        .accumulate = to.accumulate});
-  };
   const Tensor y = tape.context().empty(x.value.shape(), x.value.dtype());
-  run(tape.context(), x.value, {y, false});
-  return tape.record(y, {x}, [x = Saved(x, false), run](Gradients& gradients, const Tensor& dy) {
-    if (const GradSink dx = gradients.sink(x)) run(gradients.context(), dy, dx);
+  dropout.run(tape.context(), x.value, {y});
+  return tape.record(y, {x}, [x = Saved(x, false), dropout](Gradients& gradients, const Tensor& dy) {
+    if (const GradSink dx = gradients.sink(x)) dropout.run(gradients.context(), dy, dx);
   });
 }
 

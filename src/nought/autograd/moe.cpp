@@ -193,13 +193,12 @@ Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const P
 
 Var add_widened(Tape& tape, const Var& logits, const Var& x) {
   tape.context().run(AddTo{.x = x.value, .into = logits.value});
-  return tape.record(
-      logits.value, {logits, x}, [logits = Var{{}, logits.slot}, x = Saved(x, false)](Gradients& gradients, Tensor d) {
-        const Context& context = gradients.context();
-        if (const GradSink dx = gradients.sink(x))
-          dx.accumulate ? context.run(AddTo{.x = d, .into = dx.into}) : context.run(Cast{.x = d, .y = dx.into});
-        gradients.give(logits, std::move(d));
-      });
+  return tape.record(logits.value, {logits, x},
+                     [logits = Var{{}, logits.slot}, x = Saved(x, false)](Gradients& gradients, Tensor d) {
+                       const Context& context = gradients.context();
+                       if (const GradSink dx = gradients.sink(x)) detail::put(context, d, dx);
+                       gradients.give(logits, std::move(d));
+                     });
 }
 
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
