@@ -344,6 +344,13 @@ TEST(ModelConfig, options_of_one_family_survive_an_export) {
                    1 / (std::sqrt(8.0) * 3));
 }
 
+TEST(ModelConfig, heads_of_another_size_than_their_share_survive_an_export) {
+  for (const char* family : {"granite", "llama", "olmoe", "smollm3", "starcoder2"}) {
+    const ModelConfig config = read(family, {{"head_dim", 64}});
+    EXPECT_EQ(ModelConfig::from_json(json::parse(config.to_hf_json(DType::f32).dump())).head_dim, 64) << family;
+  }
+}
+
 TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
   for (const std::string& family : ModelConfig::families()) {
     SCOPED_TRACE(family);

@@ -46,6 +46,13 @@ std::string activation_name(Activation activation) {
   return "silu";
 }
 
+double read_positive(ConfigReader& reader, const char* key, double otherwise) {
+  const double value = reader.number(key).value_or(otherwise);
+  require<ConfigError>(std::isfinite(value) && value > 0, "{}: {} is {}, expected a positive number", reader.source(),
+                       key, value);
+  return value;
+}
+
 int64_t even_share(ConfigReader& reader, const ModelConfig& config) {
   require<ConfigError>(config.hidden_size % config.num_heads == 0,
                        "{}: the hidden size {} is not divisible by {} heads; set head_dim or change one of them",
@@ -109,6 +116,8 @@ void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* 
                {"attention_dropout", 0.0}});
   write_rope(config, json);
 }
+
+bool all_but_every_nth(int64_t layer, int64_t period) { return (layer + 1) % period != 0; }
 
 int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise) {
   if (!reader.has("sliding_window")) return otherwise;

@@ -32,6 +32,8 @@ void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* 
 
 Activation read_activation(ConfigReader& reader, const std::string& key, const std::string& otherwise);
 std::string activation_name(Activation activation);
+/// A finite number above 0, or `otherwise` if the key is absent.
+double read_positive(ConfigReader& reader, const char* key, double otherwise);
 /// hidden_size / num_heads; ConfigError if that is not whole.
 int64_t even_share(ConfigReader& reader, const ModelConfig& config);
 void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_list<const char*> keys);
@@ -56,6 +58,8 @@ void set_sliding_windows(ModelConfig& config, int64_t window);
 /// Gives a window to the layers that layer_types calls sliding. Without that key, slides(layer, argument) decides.
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument);
+/// Layers slide but for every period-th, which sees everything: for read_layer_types().
+bool all_but_every_nth(int64_t layer, int64_t period);
 void write_layer_types(const ModelConfig& config, OrderedJson& json);
 /// The number, or null for 0.
 OrderedJson number_or_null(double number);

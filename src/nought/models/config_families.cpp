@@ -50,10 +50,7 @@ void read_gemma2_like(ConfigReader& reader, ModelConfig& config, const LlamaDefa
   config.attention_scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar").value_or(256));
   require<ConfigError>(std::isfinite(config.attention_scale) && config.attention_scale > 0,
                        "{}: query_pre_attn_scalar must be a positive number", reader.source());
-  // Every pattern-th layer sees everything.
-  read_layer_types(
-      reader, config, read_sliding_window(reader, 4096),
-      [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, pattern);
+  read_layer_types(reader, config, read_sliding_window(reader, 4096), all_but_every_nth, pattern);
 }
 
 double read_softcap(ConfigReader& reader, const char* key, double otherwise) {

@@ -59,6 +59,11 @@ void write_auxiliary_loss(const ExpertsConfig& experts, OrderedJson& json) {
   json["router_aux_loss_coef"] = experts.auxiliary_coefficient;
 }
 
+void note_jitter(ConfigReader& reader, ModelConfig& config) {
+  if (reader.non_negative("router_jitter_noise", 0) > 0)
+    config.notes.push_back("router_jitter_noise is set: routers see no noise");
+}
+
 // --- mixtral ---
 
 void read_mixtral(ConfigReader& reader, ModelConfig& config) {
@@ -73,8 +78,7 @@ void read_mixtral(ConfigReader& reader, ModelConfig& config) {
   experts.rule.normalise = true;
   read_auxiliary_loss(reader, experts, 0.001);
   config.experts = experts;
-  if (reader.non_negative("router_jitter_noise", 0) > 0)
-    config.notes.push_back("router_jitter_noise is set: routers see no noise");
+  note_jitter(reader, config);
 }
 
 void write_mixtral(const ModelConfig& config, OrderedJson& json) {
@@ -187,6 +191,37 @@ void write_gpt_oss(const ModelConfig& config, OrderedJson& json) {
   write_auxiliary_loss(*config.experts, json);
 }
 
+// --- experts as deepseek has them ---
+
+/// Some of them in groups, shared ones, and none in the first layers. `experts` has the defaults.
+void read_deep_experts(ConfigReader& reader, const ModelConfig& config, ExpertsConfig& experts, int64_t shared,
+                       int64_t dense) {
+  experts.rule.scaling = reader.non_negative("routed_scaling_factor", experts.rule.scaling);
+  experts.shared_intermediate_size = reader.size("n_shared_experts", shared, kMaxWidth) * experts.intermediate_size;
+  const int64_t first = reader.integer("first_k_dense_replace").value_or(dense);
+  for (int64_t i = 0; i < config.num_layers; ++i) experts.layers[static_cast<size_t>(i)] = i >= first;
+}
+
+void write_deep_experts(const ExpertsConfig& experts, OrderedJson& json) {
+  const auto dense = std::find(experts.layers.begin(), experts.layers.end(), true) - experts.layers.begin();
+  json.update({{"n_routed_experts", experts.num_experts},
+               {"num_experts_per_tok", experts.rule.top_k},
+               {"moe_intermediate_size", experts.intermediate_size},
+               {"n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size},
+               {"routed_scaling_factor", experts.rule.scaling},
+               {"first_k_dense_replace", dense},
+               {"n_group", experts.rule.num_groups},
+               {"topk_group", experts.rule.kept_groups},
+               {"norm_topk_prob", experts.rule.normalise}});
+}
+
+/// Experts are chosen by their sigmoid and a correction of it (arXiv 2408.15664).
+void choose_by_corrected_sigmoid(ExpertsConfig& experts) {
+  experts.rule.scores = RouterScores::sigmoid;
+  experts.rule.group_score = GroupScore::best_two;
+  experts.choice_bias = true;
+}
+
 // --- deepseek ---
 
 /// Latent attention, and experts from layer first_k_dense_replace on, with shared ones.
@@ -208,10 +243,7 @@ void read_deepseek(ConfigReader& reader, ModelConfig& config, const LlamaDefault
   config.rope.interleaved = true;
 
   ExpertsConfig experts = read_experts(reader, config, expert_defaults);
-  experts.rule.scaling = reader.non_negative("routed_scaling_factor", experts.rule.scaling);
-  experts.shared_intermediate_size = reader.size("n_shared_experts", shared, kMaxWidth) * experts.intermediate_size;
-  const int64_t first = reader.integer("first_k_dense_replace").value_or(dense);
-  for (int64_t i = 0; i < config.num_layers; ++i) experts.layers[static_cast<size_t>(i)] = i >= first;
+  read_deep_experts(reader, config, experts, shared, dense);
   config.experts = experts;
   reader.only("moe_layer_freq", 1, "every layer after the first dense ones has experts");
   reader.only("mlp_bias", false, "MLPs and experts have no biases");
@@ -233,26 +265,16 @@ void read_groups(ConfigReader& reader, ExpertsConfig& experts, int64_t groups, i
 
 void write_deepseek(const ModelConfig& config, OrderedJson& json) {
   const LatentConfig& latent = *config.latent;
-  const ExpertsConfig& experts = *config.experts;
   ModelConfig rotated = config;  // what the shared keys call head_dim is that of the rotated part
   rotated.head_dim = latent.shared_dim;
   write_llama_like(rotated, json);
-  const auto dense = std::find(experts.layers.begin(), experts.layers.end(), true) - experts.layers.begin();
   json.update({{"q_lora_rank", size_or_null(latent.q_rank)},
                {"kv_lora_rank", latent.kv_rank},
                {"qk_nope_head_dim", latent.own_dim},
                {"qk_rope_head_dim", latent.shared_dim},
                {"v_head_dim", latent.value_dim},
-               {"attention_bias", latent.down_bias},
-               {"n_routed_experts", experts.num_experts},
-               {"num_experts_per_tok", experts.rule.top_k},
-               {"moe_intermediate_size", experts.intermediate_size},
-               {"n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size},
-               {"routed_scaling_factor", experts.rule.scaling},
-               {"first_k_dense_replace", dense},
-               {"n_group", experts.rule.num_groups},
-               {"topk_group", experts.rule.kept_groups},
-               {"norm_topk_prob", experts.rule.normalise}});
+               {"attention_bias", latent.down_bias}});
+  write_deep_experts(*config.experts, json);
 }
 
 void read_deepseek_v2(ConfigReader& reader, ModelConfig& config) {
@@ -287,10 +309,8 @@ void read_deepseek_v3(ConfigReader& reader, ModelConfig& config) {
   read_deepseek(reader, config, defaults,
                 {.num_experts = 256, .top_k = 8, .intermediate_size = 2048, .count_key = "n_routed_experts"}, 1, 3);
   config.experts->rule.scaling = reader.non_negative("routed_scaling_factor", 2.5);
-  config.experts->rule.scores = RouterScores::sigmoid;
-  config.experts->rule.group_score = GroupScore::best_two;
+  choose_by_corrected_sigmoid(*config.experts);
   config.experts->rule.normalise = reader.boolean("norm_topk_prob").value_or(true);
-  config.experts->choice_bias = true;
   read_groups(reader, *config.experts, 8, 4);
   config.rope.interleaved = reader.boolean("rope_interleave").value_or(true);
   if (config.rope.kind == RopeKind::yarn && config.rope.mscale_all_dim.value_or(0) != 0) {
@@ -324,19 +344,11 @@ void read_olmoe(ConfigReader& reader, ModelConfig& config) {
 
 void write_olmoe(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
-  json.erase("head_dim");  // no key of olmoe
   json["attention_bias"] = config.qkv_bias;
   json["num_experts"] = config.experts->num_experts;
   json["num_experts_per_tok"] = config.experts->rule.top_k;
   json["norm_topk_prob"] = config.experts->rule.normalise;
   write_auxiliary_loss(*config.experts, json);
-}
-
-/// Experts that are chosen as deepseek_v3's are.
-void choose_by_corrected_sigmoid(ExpertsConfig& experts) {
-  experts.rule.scores = RouterScores::sigmoid;
-  experts.rule.group_score = GroupScore::best_two;
-  experts.choice_bias = true;
 }
 
 void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
@@ -357,11 +369,8 @@ void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
   ExpertsConfig experts = read_experts(
       reader, config, {.num_experts = 128, .top_k = 8, .intermediate_size = 1408, .count_key = "n_routed_experts"});
   choose_by_corrected_sigmoid(experts);
-  experts.rule.scaling = reader.non_negative("routed_scaling_factor", 1);
   experts.rule.normalise = reader.boolean("norm_topk_prob").value_or(true);
-  experts.shared_intermediate_size = reader.size("n_shared_experts", 1, kMaxWidth) * experts.intermediate_size;
-  const int64_t dense = reader.integer("first_k_dense_replace").value_or(1);
-  for (int64_t i = 0; i < config.num_layers; ++i) experts.layers[static_cast<size_t>(i)] = i >= dense;
+  read_deep_experts(reader, config, experts, 1, 1);
   read_groups(reader, experts, 1, 1);
   config.experts = experts;
   reader.only("output_router_logits", false, "glm4_moe has no auxiliary loss here");
@@ -369,20 +378,10 @@ void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
 }
 
 void write_glm4_moe(const ModelConfig& config, OrderedJson& json) {
-  const ExpertsConfig& experts = *config.experts;
   write_llama_like(config, json);
-  const auto dense = std::find(experts.layers.begin(), experts.layers.end(), true) - experts.layers.begin();
-  json.update({{"attention_bias", config.qkv_bias},
-               {"use_qk_norm", config.qk_norm == QkNorm::per_head},
-               {"n_routed_experts", experts.num_experts},
-               {"num_experts_per_tok", experts.rule.top_k},
-               {"moe_intermediate_size", experts.intermediate_size},
-               {"n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size},
-               {"routed_scaling_factor", experts.rule.scaling},
-               {"first_k_dense_replace", dense},
-               {"n_group", experts.rule.num_groups},
-               {"topk_group", experts.rule.kept_groups},
-               {"norm_topk_prob", experts.rule.normalise}});
+  json["attention_bias"] = config.qkv_bias;
+  json["use_qk_norm"] = config.qk_norm == QkNorm::per_head;
+  write_deep_experts(*config.experts, json);
 }
 
 void read_minimax_m2(ConfigReader& reader, ModelConfig& config) {
@@ -404,8 +403,7 @@ void read_minimax_m2(ConfigReader& reader, ModelConfig& config) {
   config.experts = experts;
   reader.only("output_router_logits", false, "minimax_m2 has no auxiliary loss here");
   reader.ignore({"router_aux_loss_coef"});
-  if (reader.non_negative("router_jitter_noise", 0) > 0)
-    config.notes.push_back("router_jitter_noise is set: routers see no noise");
+  note_jitter(reader, config);
 }
 
 void write_minimax_m2(const ModelConfig& config, OrderedJson& json) {

@@ -1,8 +1,5 @@
 // The dense families that are llama with options. Defaults: those of transformers 4.57, or of 5.24 for newer ones.
 #include <algorithm>
-#include <cmath>
-
-#include <fmt/format.h>
 
 #include "nought/base/json.h"
 #include "nought/models/config_common.h"
@@ -116,8 +113,7 @@ void read_exaone4(ConfigReader& reader, ModelConfig& config) {
     reader.ignore({"layer_types"});  // they all see everything, and rotate
     return;
   }
-  read_layer_types(
-      reader, config, window, [](int64_t layer, int64_t every) { return (layer + 1) % every != 0; }, period);
+  read_layer_types(reader, config, window, all_but_every_nth, period);
   require<ConfigError>(config.sliding_window() > 0, "{}: sliding_window is set, and no layer slides: write null for it",
                        reader.source());
   for (const int64_t each : config.sliding_windows) config.unrotated.push_back(each == 0);
@@ -148,21 +144,14 @@ void read_glm4(ConfigReader& reader, ModelConfig& config) {
 
 void read_granite(ConfigReader& reader, ModelConfig& config) {
   read_llama(reader, config);
-  const auto multiplier = [&](const char* key) {
-    const double value = reader.number(key).value_or(1);
-    require<ConfigError>(std::isfinite(value) && value > 0, "{}: {} is {}, expected a positive number", reader.source(),
-                         key, value);
-    return value;
-  };
-  config.embedding_scale = multiplier("embedding_multiplier");
-  config.residual_scale = multiplier("residual_multiplier");
-  config.attention_scale = multiplier("attention_multiplier");
-  config.logit_divisor = multiplier("logits_scaling");
+  config.embedding_scale = read_positive(reader, "embedding_multiplier", 1);
+  config.residual_scale = read_positive(reader, "residual_multiplier", 1);
+  config.attention_scale = read_positive(reader, "attention_multiplier", 1);
+  config.logit_divisor = read_positive(reader, "logits_scaling", 1);
 }
 
 void write_granite(const ModelConfig& config, OrderedJson& json) {
   write_llama(config, json);
-  json.erase("head_dim");  // no key of granite
   json["embedding_multiplier"] = config.embedding_scale;
   json["residual_multiplier"] = config.residual_scale;
   json["attention_multiplier"] = config.attention_scale;
@@ -172,9 +161,7 @@ void write_granite(const ModelConfig& config, OrderedJson& json) {
 /// olmo2 with windows; layers that slide rotate without a scaling.
 void read_olmo3(ConfigReader& reader, ModelConfig& config) {
   read_olmo2(reader, config);
-  read_layer_types(
-      reader, config, read_sliding_window(reader, 4096),
-      [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, 4);
+  read_layer_types(reader, config, read_sliding_window(reader, 4096), all_but_every_nth, 4);
   const RopeOptions local{.theta = config.rope.theta, .rotary_dim = config.rope.rotary_dim};
   require<ConfigError>(!config.local_rope || *config.local_rope == local,
                        "{}: rope_parameters.sliding_attention must be plain and have the rope_theta of full_attention",
@@ -229,7 +216,6 @@ void read_smollm3(ConfigReader& reader, ModelConfig& config) {
 
 void write_smollm3(const ModelConfig& config, OrderedJson& json) {
   write_llama(config, json);
-  json.erase("head_dim");  // no key of smollm3
   write_qwen_windows(config, json);
   json["no_rope_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < config.num_layers; ++i) json["no_rope_layers"].push_back(config.rotates(i) ? 1 : 0);
@@ -259,7 +245,6 @@ void read_starcoder2(ConfigReader& reader, ModelConfig& config) {
 void write_starcoder2(const ModelConfig& config, OrderedJson& json) {
   write_windowed(config, json);
   json.erase("rms_norm_eps");
-  json.erase("head_dim");
   json["norm_epsilon"] = config.norm_eps;
   json["use_bias"] = config.qkv_bias;
   json["residual_dropout"] = 0.0;

@@ -29,18 +29,14 @@ RopeKind read_kind(ConfigReader& rope, const ModelConfig& config) {
   fail<ConfigError>("{}: the rope type \"{}\" is not supported, known are {}", rope.source(), type, known);
 }
 
-double positive(ConfigReader& rope, const char* key, std::optional<double> otherwise) {
-  const std::optional<double> found = rope.number(key);
-  require<ConfigError>(found || otherwise, "{}: {} is missing, this rope type needs it", rope.source(), key);
-  const double value = found ? *found : *otherwise;
-  require<ConfigError>(std::isfinite(value) && value > 0, "{}: {} is {}, expected a positive number", rope.source(),
-                       key, value);
-  return value;
+double needed_positive(ConfigReader& rope, const char* key) {
+  require<ConfigError>(rope.number(key).has_value(), "{}: {} is missing, this rope type needs it", rope.source(), key);
+  return read_positive(rope, key, 1);
 }
 
 std::optional<double> optional_positive(ConfigReader& rope, const char* key) {
   if (!rope.value(key)) return std::nullopt;
-  return positive(rope, key, std::nullopt);
+  return needed_positive(rope, key);
 }
 
 std::vector<double> read_factors(ConfigReader& rope, const char* key, int64_t count) {
@@ -78,10 +74,10 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
     case RopeKind::plain:
       break;
     case RopeKind::linear:
-      options.factor = positive(rope, "factor", std::nullopt);
+      options.factor = needed_positive(rope, "factor");
       break;
     case RopeKind::dynamic:
-      options.factor = positive(rope, "factor", std::nullopt);
+      options.factor = needed_positive(rope, "factor");
       options.original_max_positions = config.max_positions;
       require<ConfigError>(
           options.rotary_dim > 2 && options.factor >= 1,
@@ -90,19 +86,19 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
           rope.source());
       break;
     case RopeKind::llama3:
-      options.factor = positive(rope, "factor", std::nullopt);
-      options.low_freq_factor = positive(rope, "low_freq_factor", std::nullopt);
-      options.high_freq_factor = positive(rope, "high_freq_factor", std::nullopt);
+      options.factor = needed_positive(rope, "factor");
+      options.low_freq_factor = needed_positive(rope, "low_freq_factor");
+      options.high_freq_factor = needed_positive(rope, "high_freq_factor");
       options.original_max_positions = rope.size("original_max_position_embeddings", 0, kMaxRows);
       require<ConfigError>(options.low_freq_factor < options.high_freq_factor,
                            "{}: low_freq_factor {} is not below high_freq_factor {}", rope.source(),
                            options.low_freq_factor, options.high_freq_factor);
       break;
     case RopeKind::yarn:
-      options.factor = positive(rope, "factor", std::nullopt);
+      options.factor = needed_positive(rope, "factor");
       options.original_max_positions = read_original(reader, rope, config);
-      options.beta_fast = positive(rope, "beta_fast", 32);
-      options.beta_slow = positive(rope, "beta_slow", 1);
+      options.beta_fast = read_positive(rope, "beta_fast", 32);
+      options.beta_slow = read_positive(rope, "beta_slow", 1);
       options.truncate = rope.boolean("truncate").value_or(true);
       options.attention_factor = optional_positive(rope, "attention_factor");
       if (rope.value("mscale")) options.mscale = rope.non_negative("mscale", 0);
@@ -112,7 +108,7 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
       const bool known = config.family == "phi3" || reader.value("original_max_position_embeddings");
       options.original_max_positions = read_original(reader, rope, config);
       options.factor = static_cast<double>(config.max_positions) / static_cast<double>(options.original_max_positions);
-      if (!known && rope.value("factor")) options.factor = positive(rope, "factor", std::nullopt);
+      if (!known && rope.value("factor")) options.factor = needed_positive(rope, "factor");
       rope.ignore({"factor"});
       options.attention_factor = optional_positive(rope, "attention_factor");
       options.short_factors = read_factors(rope, "short_factor", options.rotary_dim / 2);
