@@ -46,7 +46,7 @@ struct InitAnswers {
   std::vector<std::string> add_special_tokens = {};  // the template's markers that the tokenizer lacks
   bool resize_vocab = false;                         // whether the model needs rows for them
   double validation_fraction = 0.02;                 // 0: there is too little data to keep some aside
-  int64_t samples = 0;                               // of seq_length tokens in the data; 0: not known
+  int64_t samples = 0;                               // how many sequences the data has; 0: not known
   bool length_given = false;                         // seq_length is the user's
 };
 

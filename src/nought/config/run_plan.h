@@ -104,7 +104,7 @@ struct RunPlan {
   std::string adapter_place;             // where it is written, for messages
   DataPlan data;
 
-  Layout layout;  // of its ranks and steps
+  Layout layout;  // how ranks and steps share it
 
   std::optional<LossScaleOptions> loss_scale;  // given if the model is computed in f16
   OnNonfinite on_nonfinite = OnNonfinite::stop;

@@ -34,8 +34,8 @@ enum class Trait : uint8_t {
   narrow_wire,          // gradients travel in another dtype than they are summed in
   error_feedback,       // what quantized gradients lose is sent later
   fp8,                  // products are of values of 8 bits
-  compares_times,       // of all ranks
-  compares_weights,     // of replicas
+  compares_times,       // ranks tell each other how long they took
+  compares_weights,     // replicas tell each other what they hold
   keeps_best            // the best checkpoint is exported
 };
 bool has(const RunPlan& plan, Trait trait);

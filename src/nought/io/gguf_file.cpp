@@ -66,7 +66,7 @@ class Cursor {
 };
 
 size_t size_of_type(uint32_t type) {
-  constexpr size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // of strings and arrays at least
+  constexpr size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // strings and arrays take at least this
   return type < std::size(kSizes) ? kSizes[type] : 0;
 }
 

@@ -34,8 +34,8 @@ struct GgufEntry {
   std::string name;
   GgufType type = GgufType::f32;
   Shape shape;      // outermost dimension first; the file has the reverse order
-  size_t file = 0;  // of a split
-  Interval bytes;   // of that file
+  size_t file = 0;  // which one of a split holds it
+  Interval bytes;   // where it lies in that file
 
   int64_t numel() const { return shape.numel(); }
 };
@@ -74,7 +74,7 @@ class GgufFile {
   std::filesystem::path path_;
   std::vector<std::filesystem::path> paths_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
-  std::map<std::string, GgufField> metadata_;  // of the first file
+  std::map<std::string, GgufField> metadata_;  // the first file has them
   std::vector<GgufEntry> entries_;
   std::map<std::string, size_t, std::less<>> index_;
 };

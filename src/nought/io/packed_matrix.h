@@ -37,7 +37,7 @@ enum class ZeroPoints : uint8_t {
 struct PackedMatrix {
   const WeightFormat* format = nullptr;
   int64_t rows = 0, columns = 0;     // out and in
-  int bits = 0;                      // of a code, where the codes lie in a tensor of their own
+  int bits = 0;                      // a code takes so many, where codes lie in a tensor of their own
   std::span<const std::byte> codes;  // and of the formats of blocks all there is
   std::array<float, 256> values{};   // what each code stands for
 

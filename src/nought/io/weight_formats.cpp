@@ -118,7 +118,7 @@ std::array<float, 256> code_values(CodeTable table, int bits) {
     switch (table) {
       case CodeTable::number:
       case CodeTable::iq4:
-        break;  // of GGUF's blocks alone
+        break;  // GGUF's blocks alone have them
       case CodeTable::natural:
         value = static_cast<float>(byte);
         break;

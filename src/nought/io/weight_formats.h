@@ -74,9 +74,9 @@ enum class OffsetKind : uint8_t { none, zero_point, minimum };
 
 struct WeightFormat {
   std::string_view name;
-  int bits = 0;             // of a code; 0: the folder says
+  int bits = 0;             // a code takes so many; 0: the folder says
   int64_t block = 0;        // elements that share a scale; 0: the folder says
-  int64_t block_bytes = 0;  // of a block with its scales; 0: they lie in tensors of their own
+  int64_t block_bytes = 0;  // a block takes so many with its scales; 0: they lie in tensors of their own
   CodeOrder order = CodeOrder::rows;
   CodeTable codes = CodeTable::natural;
   ScaleKind scales = ScaleKind::stored;

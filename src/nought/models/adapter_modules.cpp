@@ -348,7 +348,7 @@ class Resolver {
   const std::string& place_;
   Decoder decoder_;
   std::vector<AdaptableLayer> layers_;
-  std::vector<std::string> names_;  // of these and of the embedding
+  std::vector<std::string> names_;  // these have them, and the embedding
   ModelAdapter result_;
 };
 

@@ -15,11 +15,11 @@ namespace nought {
 /// Where the elements of a parameter are. The file has (x + offset) * factor.
 struct GgufPlace {
   std::string tensor;
-  Shape shape;                // of the whole tensor: experts are stacked in it
+  Shape shape;                // the whole tensor has it: experts are stacked
   int64_t first = 0;          // the element of the tensor at which the parameter begins
   int64_t row = 1;            // elements of a row
   int64_t head = 0;           // rows of a head, if the rows of its halves are interleaved; 0: they keep their order
-  int64_t heads_of_each = 0;  // of rows [head][q, k, v][head_dim], which become [q, k, v][head][head_dim]
+  int64_t heads_of_each = 0;  // rows [head][q, k, v][head_dim] become [q, k, v][head][head_dim]
   int64_t head_dim = 0;
   bool transposed = false;  // rows become columns
   float offset = 0, factor = 1;

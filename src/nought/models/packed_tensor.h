@@ -11,9 +11,9 @@
 namespace nought {
 
 struct PackedTensor {
-  Shape shape;  // of the parameter
+  Shape shape;  // the parameter has it
   PackedMatrix matrix;
-  bool transposed = false;  // of a stack of matrices [e, out, in] the parameter is [e, in, out]
+  bool transposed = false;  // the file has matrices [e, out, in], the parameter is [e, in, out]
   /// Where the rows of the parameter lie, if it is not transposed: row i at rows[i], or at first_row + i.
   std::vector<int32_t> rows = {};
   int64_t first_row = 0;

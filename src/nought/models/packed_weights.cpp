@@ -130,7 +130,7 @@ class PackedWeights::Opener {
 
   struct Grouping {
     int bits;
-    int64_t size;  // of a group
+    int64_t size;  // a group has so many columns
     int64_t count;
   };
   Grouping grouping() const {

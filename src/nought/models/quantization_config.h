@@ -25,7 +25,7 @@ struct QuantizationConfig {
   std::string name;                        // quant_method
   int bits = 0;                            // gptq, awq
   int64_t group_size = -1;                 // -1: whole columns
-  bool first_version = false;              // of GPTQ: zero points are stored less one
+  bool first_version = false;              // GPTQ stores zero points less one
   std::vector<int64_t> weight_block = {};  // fp8; empty: a scale of the whole matrix
   /// Settings of a module that differ from those above (auto-round).
   struct Override {

@@ -36,9 +36,10 @@ struct LowRank {
   int64_t rank = 0;
   double scale = 1;
   AdapterStart start = AdapterStart::uniform;
-  int64_t start_iterations = 0;  // of pissa: so many steps to approximate them (pissa_niter_N); 0: until they are exact
+  int64_t start_iterations =
+      0;  // pissa takes so many steps to approximate them (pissa_niter_N); 0: until they are exact
   bool decomposed = false;
-  bool bias = false;  // of B: y gets scale * it too
+  bool bias = false;  // B has one: y gets scale * it too
   /// It is one for each expert: A [experts, rank, in] and B [experts, out, rank].
   bool of_experts = false;
 

@@ -28,7 +28,7 @@ class LowRankProducts {
     LinearCut cut = LinearCut::none;
     TensorRanks ranks = {};
     TensorRanks slicing = {};                    // LinearCut::none: x and y are slices of the tokens of so many ranks
-    WeightLayout layout = WeightLayout::out_in;  // of the layers' weight
+    WeightLayout layout = WeightLayout::out_in;  // how the layers' weight lies
   };
   LowRankProducts() = default;
   /// Declares the factors in the Unit, behind what it has already.
@@ -54,10 +54,10 @@ class LowRankProducts {
 
   ParameterView a_;  // the A of all of them
   std::vector<LowRankColumns> columns_;
-  std::vector<ParameterView> biases_;         // of B, of each of these, if they have any
-  std::vector<MagnitudeColumns> magnitudes_;  // of each of these, if they are decomposed
+  std::vector<ParameterView> biases_;         // what the B of each of these has, if they have any
+  std::vector<MagnitudeColumns> magnitudes_;  // what each of these has, if they are decomposed
   WeightLayout layout_ = WeightLayout::out_in;
-  TensorRanks sharers_;     // of the inputs
+  TensorRanks sharers_;     // they share the inputs
   int bias_parts_ = 1;      // see declare_biases()
   LowRankDropout dropout_;  // without rows
   int slice_ = 0;           // the rows of x are those of this slice of the tokens

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 struct Layer {
   const LowRank* of = nullptr;
   const Parameter *a = nullptr, *b = nullptr;
-  GgufPlace place = {};  // of the weight that it adds to
+  GgufPlace place = {};  // where the weight that it adds to lies
 };
 
 void check(const ModelConfig& config) {

@@ -16,7 +16,7 @@ bool keep_stored_codes(const ModelSource& source, Model& model) {
     try {
       unit->choose_quantized(is_kept);
       any = any || std::ranges::any_of(unit->parameters(), [](const Parameter& each) { return each.quantized; });
-    } catch (const ConfigError&) {  // of the parameters of one product some are in other formats
+    } catch (const ConfigError&) {  // some parameters of one product are in other formats
       unit->choose_quantized([](const Parameter&) { return false; });
     }
   }

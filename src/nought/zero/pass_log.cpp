@@ -9,7 +9,7 @@ namespace nought {
 void PassLog::begin(const Unit& unit, bool walking_back) {
   if (unit.tile_of() != nullptr) return;
   unit_ = &unit, walking_back_ = walking_back, begin_ = TraceEvent::Clock::now();
-  parts_.clear();  // of a pass that was given up
+  parts_.clear();  // what a pass that was given up has left
   if (FlightRecorder* recorder = ranks_.recorder()) recorder->set_unit(unit.name());
 }
 

@@ -57,7 +57,7 @@ class Reductions {
     Tensor from, into;
     bool add = false;
     std::optional<size_t> stored = {};  // its number in the store, in place of `into`
-    bool last = false;                  // of the step
+    bool last = false;                  // nothing follows in this step
   };
   /// A reduction under way. It keeps what is sent until it is complete, so that what is alive depends on the program
   /// alone, never on the wire.
