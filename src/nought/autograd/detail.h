@@ -36,12 +36,17 @@ inline void put(const Context& context, const Tensor& x, const GradSink& sink) {
   sink.accumulate ? context.run(AddTo{.x = x, .into = sink.into}) : context.run(Cast{.x = x, .y = sink.into});
 }
 
-/// How many tokens' logits are made at once, in all chunks but the last: nearly equal numbers. They stay below 64 MiB:
-/// enough rows for products at full speed, and few additions to the weight's gradient. Whole blocks of a product
-/// (kernels/cpu/gemm_bf16) waste nothing.
-inline int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row) {
-  constexpr int64_t kLogitBytes = int64_t{64} << 20, kBlockOfRows = 256;
-  const int64_t fit = std::max<int64_t>(kLogitBytes / bytes_per_row, 1);
+/// Bytes of logits that are made at once: enough rows for products at full speed. On a device that is not the host, the
+/// weight's gradient goes through its memory for each chunk, which costs as much as 500 rows of products.
+inline int64_t chunk_bytes(const Context& context) {
+  return context.memory->device().is_host() ? int64_t{64} << 20 : int64_t{1} << 30;
+}
+
+/// How many tokens' logits are made at once, in all chunks but the last: nearly equal numbers, in so many bytes at
+/// most. Whole blocks of a product (kernels/cpu/gemm_bf16) waste nothing.
+inline int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row, int64_t most_bytes) {
+  constexpr int64_t kBlockOfRows = 256;
+  const int64_t fit = std::max<int64_t>(most_bytes / bytes_per_row, 1);
   const int64_t most = fit > kBlockOfRows ? fit / kBlockOfRows * kBlockOfRows : fit;
   return tokens > 0 ? ceil_div(tokens, ceil_div(tokens, most)) : 1;
 }

@@ -322,7 +322,8 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
   const bool recording = tape.recording() &&
                          (x.requires_grad() || weight.trained() || added.z.requires_grad() || added.b.trained()),
              keeps_capped = recording && softcap > 0;
-  const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
+  const int64_t rows =
+      rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype), detail::chunk_bytes(context));
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});
   Tensor dx = recording && x.requires_grad() ? context.empty({tokens, hidden}, dtype) : Tensor{};

@@ -147,7 +147,7 @@ class TiledHead : public std::enable_shared_from_this<TiledHead> {
   void for_each_chunk(const Context& context, const Tensor& x, size_t index, const F& f) const {
     const Weight table = tiles_[index].table.weight();
     const int64_t width = table.dim(0);
-    const int64_t most = detail::rows_of_chunks(tokens_, width * size_of(x.dtype()));
+    const int64_t most = detail::rows_of_chunks(tokens_, width * size_of(x.dtype()), detail::chunk_bytes(context));
     const Tensor flat_x = x.reshape({tokens_, x.dim(-1)});
     const Tensor logits = context.empty({most, width}, x.dtype(), Category::workspace);
     for (int64_t begin = 0; begin < tokens_; begin += most) {
