@@ -19,6 +19,7 @@
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/gpu_time.h"
 #include "nought/plan/largest_rank.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
@@ -35,6 +36,7 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   LaunchOptions launch = {.ranks = 1, .hostfile = {}};
   std::string stage;
+  std::optional<std::string> gpu;
   bool json = false;
   std::string svg, trace;
 };
@@ -81,7 +83,9 @@ Drawing draw_pipeline(const PlanReport& report, const Layout& layout, const std:
   const Pipeline& pipeline = layout.pipeline;
   std::vector<TimelinePanel> panels;
   if (trace.empty()) {
-    panels.push_back({report.time ? "Planned, by what operations take here" : "Planned, by FLOPs",
+    panels.push_back({report.gpu    ? fmt::format("Planned, by rates of an {}", report.gpu->name)
+                      : report.time ? "Planned, by what operations take here"
+                                    : "Planned, by FLOPs",
                       planned_timeline(report, layout)});
   } else {
     PipelineTimeline real = timeline_of_trace(trace, pipeline, layout.accumulation, layout.ranks);
@@ -105,13 +109,27 @@ void write_svg(const PlanOptions& options, const PlanReport& report, const Layou
 }
 
 /// What is predicted of a GPU that nobody has asked.
-std::string note_of_gpu() {
+std::string note_of_gpu(bool has_time) {
   return fmt::format(
       "as on a GPU, which need not be here: the device's memory, and pinned memory of the host. Workspace of products "
-      "is "
-      "at most what is planned: {}, the limit that their library chooses within. Collectives pass the host. What a "
-      "step takes is not known",
-      format_bytes(cuda::kMostWorkspaceOfProducts));
+      "is at most what is planned: {}, the limit that their library chooses within. Collectives pass the host{}",
+      format_bytes(cuda::kMostWorkspaceOfProducts),
+      has_time ? ", but for the time of a step: there they go from GPU to GPU of one host"
+               : ". What a step takes is said with --gpu h100, a100, h200, 4090 or a file of rates");
+}
+
+/// The time of a step on such GPUs, which exchange tensors directly.
+StepTime time_on_gpu(const PlanReport& report, Layout layout, const GpuRates& gpu) {
+  layout.gpu->staged = false;
+  return gpu_step_time(report.config, predict_places(report.config, layout), gpu);
+}
+
+/// The rates that --gpu names, if it does.
+std::optional<GpuRates> gpu_of(const PlanOptions& options) {
+  if (!options.gpu) return std::nullopt;
+  require<ConfigError>(names_gpu(options.launch.device), "--gpu {} is for a run on GPUs: add --device cuda",
+                       *options.gpu);
+  return gpu_rates(*options.gpu);
 }
 
 /// For advice that is pasted behind this command line.
@@ -136,6 +154,7 @@ std::string describe_largest_rank(const LargestRank& largest, int64_t budget) {
 int run_plan(const PlanOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
+  const std::optional<GpuRates> gpu = gpu_of(options);
   const RunConfig run = load(options);
   RunPlan plan = with_model_folder(resolve(run, static_cast<int>(ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
@@ -152,10 +171,11 @@ int run_plan(const PlanOptions& options) {
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
   std::optional<MachineRates> rates;
+  // The time is that of the run's own stage, or of the stage that is shown, if there is only that one.
+  const Layout timed = one_stage ? report.predictions.front().layout : layout;
+  if (gpu) report.time = time_on_gpu(report, timed, *gpu), report.gpu = gpu;
   if (!plan.layout.on_gpu()) {
     OperationTimes times = times_on_this_machine(plan, report.config, layout);
-    // The time is that of the run's own stage, or of the stage that is shown, if there is only that one.
-    const Layout timed = one_stage ? report.predictions.front().layout : layout;
     report.time = slowest_step(report.config, predict_places(report.config, timed), times);
     rates = times.rates();
   }
@@ -176,7 +196,7 @@ int run_plan(const PlanOptions& options) {
   }
   const int width = stdout_columns();
   for (const std::string& warning : plan.warnings) fmt::print("{}\n", wrap("warning: " + warning, width, 8));
-  if (plan.layout.on_gpu()) fmt::print("{}\n", wrap("note: " + note_of_gpu(), width, 8));
+  if (plan.layout.on_gpu()) fmt::print("{}\n", wrap("note: " + note_of_gpu(gpu.has_value()), width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();
@@ -200,7 +220,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
        "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
-       "nought plan run.json --device cuda --set training.device_memory=80GiB    (as on a GPU)"});
+       "nought plan run.json --device cuda --gpu h100 --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("RUN.json", options->run_file,
@@ -209,6 +229,12 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   add_override_option(*command, options->overrides, "data.seq_length=8192");
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
   add_device_option(*command, options->launch);
+  command
+      ->add_option(
+          "--gpu", options->gpu,
+          "With --device cuda: also predict the time of a step, by the rates of an a100, h100, h200 or 4090, or "
+          "of a JSON file (docs/cuda.md)")
+      ->type_name("NAME|FILE");
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
   command->add_flag("--json", options->json, "Print one JSON object");

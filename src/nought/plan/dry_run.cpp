@@ -29,15 +29,20 @@ class CountingKernels final : public Kernels {
   void count(const Op& op, const Stream& stream) {
     const Work work = work_of(op);
     constexpr bool updates = is_update<Op>();
+    if (products_ && stream.runs_inline()) {
+      work_.host_bytes += work.bytes;
+      return write_for_host(op);
+    }
     work_.flops += work.flops;
-    if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
+    if constexpr (std::same_as<Op, Attention> || std::same_as<Op, AttentionBackward>)
+      work_.attention_flops += work.flops;
+    (work.flops > 0 ? work_.product_bytes : updates ? work_.update_bytes : work_.bytes) += work.bytes;
     work_.operations += 1;
     if (times_)
       (work.flops > 0 ? work_.product_seconds
        : updates      ? work_.update_seconds
                       : work_.other_seconds) += times_->seconds(op);
-    if (products_ && !stream.runs_inline()) return run_on_gpu(op);
-    write_for_host(op);
+    products_ ? run_on_gpu(op) : write_for_host(op);
   }
 
   template <class Op>

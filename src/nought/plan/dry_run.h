@@ -18,7 +18,10 @@ class OperationTimes;
 /// operations move, of which those of optimizers are counted by themselves.
 struct CountedWork {
   double flops = 0, bytes = 0, update_bytes = 0;
-  double operations = 0;  // how many
+  double attention_flops = 0;  // what of them is attention's
+  double product_bytes = 0;    // operands of products and attention
+  double host_bytes = 0;       // what operations of the host move in a run on a GPU; they are in no other number
+  double operations = 0;       // how many
   /// What they take, where OperationTimes are given.
   double product_seconds = 0, other_seconds = 0, update_seconds = 0;
 };

@@ -61,6 +61,11 @@ std::vector<PassTimes> times_of_stages(const ModelConfig& config, const Layout& 
 
 }  // namespace
 
+std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout,
+                                      const std::function<double(const CountedWork&)>& cost) {
+  return times_of_stages(config, layout, nullptr, cost);
+}
+
 std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, double rate) {
   return times_of_stages(config, layout, nullptr, [rate](const CountedWork& work) { return work.flops / rate; });
 }

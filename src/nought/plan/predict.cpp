@@ -7,6 +7,7 @@
 #include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/engine/engine.h"
+#include "nought/models/flops.h"
 #include "nought/plan/dry_run_rank.h"
 #include "nought/plan/most_memory.h"
 #include "nought/train/run_data.h"
@@ -58,11 +59,10 @@ struct Counters {
 /// a + factor * (b - c), number by number; of the same mesh.
 Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
   Counters result = a;
-  const auto add_work = [&](double CountedWork::*of) {
+  for (const auto of :
+       {&CountedWork::flops, &CountedWork::attention_flops, &CountedWork::product_bytes, &CountedWork::host_bytes,
+        &CountedWork::bytes, &CountedWork::update_bytes, &CountedWork::operations})
     result.work.*of += static_cast<double>(factor) * (b.work.*of - c.work.*of);
-  };
-  add_work(&CountedWork::flops), add_work(&CountedWork::bytes), add_work(&CountedWork::update_bytes),
-      add_work(&CountedWork::operations);
   result.moved = result.moved + factor * (b.moved - c.moved);
   result.by_update = result.by_update + factor * (b.by_update - c.by_update);
   result.of_gradients = result.of_gradients + factor * (b.of_gradients - c.of_gradients);
@@ -116,6 +116,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
   prediction.frozen = decoder.frozen_count();
+  if (prediction.frozen > 0) prediction.frozen_flops_per_token = frozen_flops_per_token(decoder, layout.seq_length);
   prediction.place = at.place;
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
@@ -147,7 +148,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, group.traffic);
   prediction.states = whole.moved, prediction.by_update = whole.by_update;
   prediction.of_gradients = whole.of_gradients, prediction.of_inputs = whole.of_inputs;
-  prediction.executed_flops = whole.work.flops;
+  prediction.executed_flops = whole.work.flops, prediction.attention_flops = whole.work.attention_flops;
+  prediction.product_bytes = whole.work.product_bytes, prediction.host_bytes = whole.work.host_bytes;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
   prediction.operations = whole.work.operations;
   prediction.at_synchronizations = rank.synchronize([&] { step(layout.accumulation - beyond); });

@@ -43,8 +43,12 @@ struct Prediction {
   StateTraffic of_gradients;                        // and what passes move of gradients
   StateTraffic of_inputs;                           // and of the saved inputs of recomputed Units, to files
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
+  double frozen_flops_per_token = 0;                // see models/flops.h, of this place
   std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included
+  double attention_flops = 0;                       // what of that is attention's
+  double product_bytes = 0;                         // operands of products and attention
+  double host_bytes = 0;                            // what its operations on the host move beside a GPU
   double other_bytes = 0;   // what its other operations read and write meanwhile, but for the optimizer's
   double update_bytes = 0;  // and those
   double operations = 0;    // how many it runs

@@ -192,7 +192,8 @@ void add_waiting(StepTime& time, const ModelConfig& config, const Prediction& pr
 
 StepTime time_of(const ModelConfig& config, const Prediction& prediction, OperationTimes& times, const StepWork& work) {
   const MachineRates& rates = times.rates();
-  StepTime time{.parts = {}, .crossing = crossing(config, prediction.layout, rates), .note = rates.note};
+  StepTime time{.parts = {}, .crossing = crossing(config, prediction.layout, rates)};
+  time.note = rates.note;
   time.fastest = rates.fastest, time.slowest = rates.slowest, time.busy = rates.busy;
   std::vector<StepPart>& parts = time.parts;
   const double share = waits_for_cores(prediction.layout, rates);
@@ -251,11 +252,23 @@ StepTime slowest_step(const ModelConfig& config, const std::vector<Prediction>& 
   return *slowest;
 }
 
+namespace {
+
+std::string to_text(const Throughput& throughput) {
+  return fmt::format("  {}{}, MFU {:.1f}%, limited by {}\n", format_token_rate(throughput.tokens),
+                     throughput.ranks > 1
+                         ? fmt::format(" ({} of each GPU)", format_token_rate(throughput.tokens / throughput.ranks))
+                         : "",
+                     100 * throughput.mfu, throughput.limit);
+}
+
+}  // namespace
+
 std::string to_text(const StepTime& time) {
   const auto row = [](std::string_view name, std::string_view amount, std::string_view rate, std::string_view last) {
     return fmt::format("  {:<21} {:>13} {:>15} {:>10}", name, amount, rate, last);
   };
-  std::string text = "\ntime of a step, by rates that were measured here\n";
+  std::string text = fmt::format("\ntime of a step, by {}\n", time.source);
   for (const StepPart& part : time.parts) {
     text += row(part.name, amount_text(part), rate_text(part), seconds_text(part.seconds()));
     if (part.hidden > 0) text += fmt::format(", {:.0f}% of it hidden", 100 * part.hidden / part.seconds());
@@ -268,6 +281,7 @@ std::string to_text(const StepTime& time) {
   text += '\n';
   if (time.busy)
     text += "  the machine was busy: on a quiet one a step takes the time shown, here it may take the longest\n";
+  if (time.throughput) text += to_text(*time.throughput);
   if (!time.note.empty()) text += fmt::format("  {}\n", time.note);
   if (time.crossing.empty()) return text;
   text += "\nefficiency of what crosses, if nothing of it is hidden (ZeRO-Infinity)\n";
@@ -283,6 +297,11 @@ OrderedJson to_json(const StepTime& time) {
   OrderedJson json{{"seconds", time.seconds()}, {"parts", OrderedJson::array()}, {"crossing", OrderedJson::array()}};
   json["fastest"] = time.fastest * time.seconds(), json["slowest"] = time.slowest * time.seconds();
   json["busy"] = time.busy;
+  if (time.throughput)
+    json["throughput"] = {{"tokens_per_second", time.throughput->tokens},
+                          {"tokens_per_second_of_each", time.throughput->tokens / time.throughput->ranks},
+                          {"mfu", time.throughput->mfu},
+                          {"limited_by", time.throughput->limit}};
   for (const StepPart& part : time.parts)
     json["parts"].push_back({{"name", part.name},
                              {std::string(key_of(part.of)), part.amount},

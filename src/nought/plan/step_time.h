@@ -33,12 +33,22 @@ struct CrossingPart {
   double efficiency = 0;
 };
 
+/// What a step's time means, where the peak of its GPUs is known.
+struct Throughput {
+  double tokens = 0;  // per second, of all ranks
+  int ranks = 1;
+  double mfu = 0;          // model FLOPs of a rank as a share of the peak
+  std::string limit = {};  // the part that takes most of the step
+};
+
 struct StepTime {
   std::vector<StepPart> parts;  // what a step has of them
   std::vector<CrossingPart> crossing;
+  std::string source = "rates that were measured here";
   std::string note = {};                          // what is not in it
   std::optional<PipelineTimeline> timeline = {};  // of the passes, where ranks hold different layers
-  double fastest = 1, slowest = 1;                // see MachineRates
+  std::optional<Throughput> throughput = {};
+  double fastest = 1, slowest = 1;  // see MachineRates
   bool busy = false;
 
   double seconds() const;

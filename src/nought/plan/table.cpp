@@ -350,6 +350,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"peak_flops", report.peak_flops},
                    {"stages", OrderedJson::array()}};
   if (report.idle_share) json["pipeline_idle_share"] = *report.idle_share;
+  if (report.gpu) json["gpu"] = to_json(*report.gpu);
   if (report.time) json["time_of_step"] = to_json(*report.time);
   if (layout.stages() > 1)
     for (const StageSummary& each : summarize_stages(report.config, layout.pipeline, layout.seq_length))

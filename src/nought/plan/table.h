@@ -8,6 +8,7 @@
 #include "nought/base/json.h"
 #include "nought/io/file_format.h"
 #include "nought/plan/budgets.h"
+#include "nought/plan/gpu_rates.h"
 #include "nought/plan/longest.h"
 #include "nought/plan/step_time.h"
 
@@ -46,6 +47,7 @@ struct PlanReport {
   std::optional<double> idle_share = {};      // of a pipeline: PipelineTimeline::idle_share(), times by FLOPs
   std::vector<LongestSequence> longest = {};  // may be empty
   std::optional<StepTime> time = {};          // of the run's own stage
+  std::optional<GpuRates> gpu = {};           // by which it was predicted; not given: this machine's
 };
 /// Tables of memory between steps and at its peak, of a step's traffic by collective, of FLOPs per token and per step,
 /// and of the time that a step's FLOPs take at the peak.
