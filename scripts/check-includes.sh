@@ -16,7 +16,7 @@ if [[ -z $folders ]]; then
 fi
 
 # Enums, their names, and what a CPU has: no storage, no operation.
-plain="nought/tensor/dtype.h nought/tensor/pool.h nought/kernels/isa.h"
+plain="nought/tensor/dtype.h nought/tensor/pool.h nought/kernels/code_kind.h nought/kernels/isa.h"
 
 described=$folders
 if [[ -e docs/design.md ]]; then described=$(sed -n 's/^| `\([a-z]*\)` |.*/\1/p' docs/design.md | paste -sd ' '); fi

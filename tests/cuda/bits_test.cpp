@@ -55,6 +55,12 @@ class CudaBits : public test::KernelTest {
     return x;
   }
 
+  Tensor bytes(int64_t n) {
+    const Tensor x = empty({n}, DType::u8);
+    for (int64_t i = 0; i < n; ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+    return x;
+  }
+
   static constexpr int64_t kCount = 1003;
   Context device_ = cuda::make_context({.poison = true}), cpu_{memory_, make_cpu_kernels()};
 };
@@ -142,6 +148,10 @@ TEST_F(CudaBits, of_codes_and_rows_are_those_of_the_cpu) {
     const Tensor x = wave({8, 96}, 2, dtype), codes = empty({8, 96}, DType::i8), scales = empty({8, 3}, DType::f16);
     expect_bits_of_the_cpu(QuantizeBlocks{.x = x, .codes = codes, .scales = scales});
     expect_bits_of_the_cpu(DequantizeBlocks{.weight = Weight(codes, scales), .x = empty({8, 96}, dtype)});
+    for (const CodeKind kind : {CodeKind::nf4, CodeKind::fp4}) {
+      const Weight weight(kind, {6, 96}, bytes({288}), wave({9}, 11));
+      expect_bits_of_the_cpu(DequantizeBlocks{.weight = weight, .x = empty({6, 96}, dtype)});
+    }
     const Tensor flat = wave({kCount}, 3, dtype), mx = empty({kCount}, DType::u8), exponents = empty({32}, DType::u8);
     expect_bits_of_the_cpu(EncodeMxfp8{.x = flat, .codes = mx, .scales = exponents});
     if (dtype != DType::f16)
@@ -155,6 +165,11 @@ TEST_F(CudaBits, of_codes_and_rows_are_those_of_the_cpu) {
     expect_bits_of_the_cpu(EmbeddingBackward{
         .d_out = wave({70, 96}, 9, dtype), .ids = ids, .d_table = wave({40, 96}, 10), .accumulate = true});
   }
+}
+
+TEST_F(CudaBits, of_scales_that_are_codes_are_those_of_the_cpu) {
+  expect_bits_of_the_cpu(
+      DecodeScales{.codes = bytes({600}), .nested = wave({4}, 1), .scales = empty({600}, DType::f32)});
 }
 
 TEST_F(CudaBits, of_records_are_those_of_the_cpu) {

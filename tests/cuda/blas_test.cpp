@@ -31,6 +31,23 @@ class CudaProducts : public test::KernelTest {
     return copied;
   }
   int64_t runs_on_host() const { return dynamic_cast<const CudaKernels&>(*context_.kernels).runs_on_host(); }
+  /// Products of codes, here and on the device, are those of their values.
+  void expect_products_of_values(const Weight& quantized, const Weight& codes) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+      const Tensor decoded = empty({6, 96}, DType::f32);
+      reference::run(DequantizeBlocks{.weight = quantized, .x = decoded});
+      const Tensor weight = there(test::converted(*memory_, decoded, dtype));
+      for (const bool transpose : {true, false}) {
+        const Tensor a = there(random({5, transpose ? 96 : 6}, dtype, 2));
+        const Shape shape{5, transpose ? 6 : 96};
+        const Tensor by_codes = context_.empty(shape, dtype), by_values = context_.empty(shape, dtype);
+        context_.run(MatMul{.a = a, .b = codes, .c = by_codes, .transpose_b = transpose});
+        context_.run(MatMul{.a = a, .b = weight, .c = by_values, .transpose_b = transpose});
+        expect_same_bits(context_.on_host(by_codes), context_.on_host(by_values));
+      }
+    }
+    EXPECT_EQ(runs_on_host(), 0);
+  }
 };
 
 TEST_F(CudaProducts, a_kind_of_product_is_planned_once) {
@@ -89,21 +106,12 @@ TEST_F(CudaProducts, codes_are_those_of_a_dense_weight) {
   const Tensor dense = random({6, 96}, DType::f32, 1);
   const Weight quantized{empty({6, 96}, DType::i8), empty({6, 3}, DType::f16)};
   reference::run(QuantizeBlocks{.x = dense, .codes = quantized.values, .scales = quantized.scales});
-  const Weight codes{there(quantized.values), there(quantized.scales)};
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
-    const Tensor decoded = empty({6, 96}, DType::f32);
-    reference::run(DequantizeBlocks{.weight = quantized, .x = decoded});
-    const Tensor weight = there(test::converted(*memory_, decoded, dtype));
-    for (const bool transpose : {true, false}) {
-      const Tensor a = there(random({5, transpose ? 96 : 6}, dtype, 2));
-      const Shape shape{5, transpose ? 6 : 96};
-      const Tensor by_codes = context_.empty(shape, dtype), by_values = context_.empty(shape, dtype);
-      context_.run(MatMul{.a = a, .b = codes, .c = by_codes, .transpose_b = transpose});
-      context_.run(MatMul{.a = a, .b = weight, .c = by_values, .transpose_b = transpose});
-      expect_same_bits(context_.on_host(by_codes), context_.on_host(by_values));
-    }
-  }
-  EXPECT_EQ(runs_on_host(), 0);
+  expect_products_of_values(quantized, {there(quantized.values), there(quantized.scales)});
+
+  const Tensor bytes = empty({288}, DType::u8), scales = random({9}, DType::f32, 3);
+  for (int64_t i = 0; i < 288; ++i) bytes.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+  expect_products_of_values({CodeKind::nf4, {6, 96}, bytes, scales},
+                            {CodeKind::nf4, {6, 96}, there(bytes), there(scales)});
 }
 
 TEST_F(CudaProducts, what_the_library_cannot_do_runs_on_the_host) {

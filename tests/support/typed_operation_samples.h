@@ -300,6 +300,9 @@ class OperationSamples {
     return {.x = values({2, 64}), .codes = weight.values, .scales = weight.scales};
   }
   DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = quantized({2, 64}), .x = values({2, 64})}; }
+  DecodeScales make(Of<DecodeScales>) {
+    return {.codes = codes({300}), .nested = values({3}), .scales = values({300})};
+  }
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
   EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
   DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }

@@ -61,7 +61,7 @@ Rooms workspace_of(const MatMul& op, const ProductWorkspace& products) {
   if (const int64_t asked = products(op); asked > 0) rooms.push_back(asked);
   add_if_moved(op.a, rooms);
   if (op.b.is_quantized()) {
-    rooms.push_back(op.b.values.numel() * size_of(op.a.dtype()));
+    rooms.push_back(op.b.numel() * size_of(op.a.dtype()));
   } else {
     add_if_moved(op.b.values, rooms);
   }

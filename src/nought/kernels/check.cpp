@@ -99,16 +99,6 @@ void check_gated(std::string_view op, const Tensor& gate_up, const Tensor& y, st
 
 }  // namespace
 
-void check_codes(std::string_view operation, std::string_view name, const Weight& weight) {
-  const Shape& shape = weight.shape();
-  require<ShapeError>(shape.rank() >= 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
-                      "{}: {} is {}, expected rows of a multiple of {} codes", operation, name, weight.values,
-                      kCodeBlock);
-  check_dtype({operation, "scales", weight.scales}, DType::f16);
-  require<ShapeError>(weight.scales.shape() == scales_shape(shape), "{}: scales is {}, expected {} for {}", operation,
-                      weight.scales, scales_shape(shape), weight.values);
-}
-
 void check_shapes(const SumRows& op) {
   check_matrix({"SumRows", "x", op.x});
   check_gradient({"SumRows", "out", op.out}, op.x.dtype(), op.x.dim(-1));
@@ -216,17 +206,17 @@ void check_shapes(const LayerNormBackward& op) {
 }
 
 void check_shapes(const Embedding& op) {
-  const Tensor& table = op.table.values;
+  const Shape& table = op.table.shape();
   if (op.table.is_quantized()) {
     check_codes("Embedding", "table", op.table);
     check_float({"Embedding", "out", op.out});
   } else {
-    check_matrix({"Embedding", "table", table});
+    check_matrix({"Embedding", "table", op.table.values});
   }
   check_dtype({"Embedding", "ids", op.ids}, DType::i32);
-  check_tensor({"Embedding", "out", op.out}, op.table.is_quantized() ? op.out.dtype() : table.dtype(),
-               op.ids.numel() * table.dim(-1));
-  check_ids("Embedding", op.ids, table.rows(), "id");
+  check_tensor({"Embedding", "out", op.out}, op.table.is_quantized() ? op.out.dtype() : op.table.values.dtype(),
+               op.ids.numel() * table[-1]);
+  check_ids("Embedding", op.ids, table.numel() / table[-1], "id");
 }
 
 void check_shapes(const EmbeddingBackward& op) {
@@ -401,19 +391,6 @@ void check_shapes(const Orthonormalize& op) {
 
 void check_shapes(const Quantize8& op) { check_code("Quantize8", op); }
 void check_shapes(const Dequantize8& op) { check_code("Dequantize8", op); }
-
-void check_shapes(const QuantizeBlocks& op) {
-  check_float({"QuantizeBlocks", "x", op.x});
-  check_tensor({"QuantizeBlocks", "codes", op.codes}, DType::i8, op.x.numel());
-  check_codes("QuantizeBlocks", "codes", {op.codes, op.scales});
-}
-
-void check_shapes(const DequantizeBlocks& op) {
-  check_dtype({"DequantizeBlocks", "codes", op.weight.values}, DType::i8);
-  check_codes("DequantizeBlocks", "codes", op.weight);
-  check_float({"DequantizeBlocks", "x", op.x});
-  check_size({"DequantizeBlocks", "x", op.x}, op.weight.values.numel());
-}
 
 void check_shapes(const EncodeMxfp8& op) { check_mx("EncodeMxfp8", op); }
 void check_shapes(const DecodeMxfp8& op) { check_mx("DecodeMxfp8", op); }

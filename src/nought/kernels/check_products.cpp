@@ -9,10 +9,11 @@ struct Matrix {
   int64_t rows = 0, columns = 0;
 };
 
-Matrix fold(const Tensor& x, const char* name) {
-  require<ShapeError>(x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x);
-  Matrix matrix{1, x.dim(-1)};
-  for (int axis = 0; axis + 1 < x.rank(); ++axis) matrix.rows *= x.dim(axis);
+Matrix fold(const Weight& x, const char* name) {
+  const Shape& shape = x.shape();
+  require<ShapeError>(shape.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x.str());
+  Matrix matrix{1, shape[-1]};
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) matrix.rows *= shape[axis];
   return matrix;
 }
 
@@ -78,7 +79,7 @@ int64_t out_numel(const AttentionShape& s) { return s.q_tokens() * s.num_heads *
 }  // namespace
 
 void check_shapes(const MatMul& op) {
-  const Matrix a = fold(op.a, "a"), b = fold(op.b.values, "b"), c = fold(op.c, "c");
+  const Matrix a = fold(op.a, "a"), b = fold(op.b, "b"), c = fold(op.c, "c");
   const int64_t m = op.transpose_a ? a.columns : a.rows, n = op.transpose_b ? b.rows : b.columns;
   const int64_t a_k = op.transpose_a ? a.rows : a.columns, b_k = op.transpose_b ? b.columns : b.rows;
   require<ShapeError>(a_k == b_k && c.rows == m && c.columns == n, "MatMul cannot multiply {}{} by {}{} into {}", op.a,

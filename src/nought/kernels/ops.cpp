@@ -8,14 +8,14 @@ namespace nought {
 // --- products ---
 
 MatMulSizes MatMul::sizes() const {
-  const auto rows = [](const Tensor& x) {  // not Tensor::rows(): columns may be 0 here
+  const auto rows = [](const Shape& x) {  // not Tensor::rows(): columns may be 0 here
     int64_t count = 1;
-    for (int axis = 0; axis + 1 < x.rank(); ++axis) count *= x.dim(axis);
+    for (int axis = 0; axis + 1 < x.rank(); ++axis) count *= x[axis];
     return count;
   };
-  return {.m = transpose_a ? a.dim(-1) : rows(a),
-          .n = transpose_b ? rows(b.values) : b.dim(-1),
-          .k = transpose_a ? rows(a) : a.dim(-1)};
+  return {.m = transpose_a ? a.dim(-1) : rows(a.shape()),
+          .n = transpose_b ? rows(b.shape()) : b.dim(-1),
+          .k = transpose_a ? rows(a.shape()) : a.dim(-1)};
 }
 
 double MatMul::flops() const {

@@ -39,7 +39,7 @@
   X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(RmsProp) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
-  X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \
+  X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(DecodeScales) X(RoundStochastic) X(RoundFp8) \
   X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \
   X(OneBitEncode) X(OneBitDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
 // clang-format on

@@ -1,4 +1,5 @@
 // Tensors in 8 bits: dynamic codes of optimizer states, blocks of codes, and E4M3 with scales of powers of two.
+#include "nought/cuda/backend/four_bits.h"
 #include "nought/cuda/backend/functions.h"
 #include "nought/cuda/backend/map.h"
 #include "nought/cuda/backend/operations.h"
@@ -146,6 +147,30 @@ struct Decoded {
   }
 };
 
+template <class T>
+struct DecodedFourBits {
+  const uint8_t* codes;
+  const float* scales;
+  T* x;
+  FourBitTable table;
+  __device__ void operator()(int64_t i) const { x[i] = static_cast<T>(table.value(codes, scales, i)); }
+};
+
+CodeTable nested_table() {
+  CodeTable table;
+  for (size_t i = 0; i < 256; ++i) table.at[i] = nested_values()[i];
+  return table;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    decode_scales_kernel(const uint8_t* codes, const float* nested, float* scales, int64_t n, CodeTable table) {
+  NOUGHT_SHARED(float, values, 256);
+  values[threadIdx.x] = table.at[threadIdx.x];
+  __syncthreads();
+  for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid())
+    scales[i] = values[codes[i]] * nested[1 + i / kNestedBlock] + nested[0];
+}
+
 /// encode_mx() of kernels/rounding.h, a warp for each block. `most` is the largest finite number of T.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -210,9 +235,19 @@ void start(const QuantizeBlocks& op, Place& at) {
 void start(const DequantizeBlocks& op, Place& at) {
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if (op.weight.is_four_bits())
+      return for_each(at.launch, op.x.numel(),
+                      DecodedFourBits<T>{op.weight.values.data<uint8_t>(), op.weight.scales.data<float>(),
+                                         op.x.data<T>(), FourBitTable(op.weight.kind())});
     for_each(at.launch, op.x.numel(),
              Decoded<T>{op.weight.values.data<int8_t>(), op.weight.scales.data<f16_t>(), op.x.data<T>()});
   });
+}
+
+void start(const DecodeScales& op, Place& at) {
+  const int64_t n = op.scales.numel();
+  launch(at.launch, blocks_of_threads_for(n), dim3(kThreads), decode_scales_kernel, op.codes.data<uint8_t>(),
+         op.nested.data<float>(), op.scales.data<float>(), n, nested_table());
 }
 
 void start(const EncodeMxfp8& op, Place& at) {

@@ -82,6 +82,10 @@ void look_up(const Embedding& op, const Table& table, const Place& at) {
 }  // namespace
 
 void start(const Embedding& op, Place& at) {
+  require<DeviceError>(!op.table.is_four_bits(),
+                       "Embedding: the table is {}: rows of 4-bit codes are not looked up on a "
+                       "GPU",
+                       op.table.str());
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (op.table.is_quantized()) {

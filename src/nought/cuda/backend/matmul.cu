@@ -1,3 +1,4 @@
+#include "nought/cuda/backend/four_bits.h"
 #include "nought/cuda/backend/kernel.h"
 #include "nought/cuda/backend/matmul.h"
 
@@ -15,14 +16,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int64_t kBlockOfCodes = 32;
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     decode_weight_kernel(const int8_t* codes, const f16_t* scales, T* y, int64_t n) {
   using Real = accumulator_t<T>;
   for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid())
-    y[i] = static_cast<T>(static_cast<Real>(codes[i]) * static_cast<Real>(float{scales[i / kBlockOfCodes]}));
+    y[i] = static_cast<T>(static_cast<Real>(codes[i]) * static_cast<Real>(float{scales[i / kCodeBlock]}));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    decode_four_bits_kernel(const uint8_t* codes, const float* scales, T* y, int64_t n, FourBitTable table) {
+  for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid())
+    y[i] = static_cast<T>(table.value(codes, scales, i));
 }
 
 }  // namespace
@@ -39,11 +45,17 @@ void begin_product(const Launch& where, Array bias, Array c, bool accumulate, in
   });
 }
 
-void decode_weight(const Launch& where, const void* codes, const void* scales, Array y, int64_t n) {
+void decode_weight(const Launch& where, const Weight& weight, Array y) {
+  const int64_t n = weight.numel();
   visit_float(y.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(where, blocks_of_threads_for(n), dim3(kThreads), decode_weight_kernel<T>, static_cast<const int8_t*>(codes),
-           static_cast<const f16_t*>(scales), y.as<T>(), n);
+    if (weight.is_four_bits()) {
+      launch(where, blocks_of_threads_for(n), dim3(kThreads), decode_four_bits_kernel<T>, weight.values.data<uint8_t>(),
+             weight.scales.data<float>(), y.as<T>(), n, FourBitTable(weight.kind()));
+    } else {
+      launch(where, blocks_of_threads_for(n), dim3(kThreads), decode_weight_kernel<T>, weight.values.data<int8_t>(),
+             weight.scales.data<f16_t>(), y.as<T>(), n);
+    }
   });
 }
 

@@ -24,7 +24,7 @@ const void* aligned(const Tensor& x, Place& at) {
 
 const void* decoded(const Weight& b, DType dtype, Place& at) {
   void* const dense = at.room();
-  decode_weight(at.launch, b.values.raw(), b.scales.raw(), {dense, dtype}, b.values.numel());
+  decode_weight(at.launch, b, {dense, dtype});
   return dense;
 }
 

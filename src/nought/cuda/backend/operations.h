@@ -95,6 +95,7 @@ void start(const Quantize8& op, Place& at);
 void start(const Dequantize8& op, Place& at);
 void start(const QuantizeBlocks& op, Place& at);
 void start(const DequantizeBlocks& op, Place& at);
+void start(const DecodeScales& op, Place& at);
 void start(const EncodeMxfp8& op, Place& at);
 void start(const DecodeMxfp8& op, Place& at);
 

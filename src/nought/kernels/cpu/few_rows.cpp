@@ -1,5 +1,6 @@
 #include "nought/kernels/cpu/few_rows.h"
 
+#include "nought/kernels/cpu/codes.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
@@ -49,7 +50,7 @@ HWY_INLINE void widen_twice(const T* from, int64_t count, float* to) {
   widen(from + begin, count - begin, to + begin);
 }
 
-/// A, widened, in stretches of k: [m, stretch] each. With codes there is but one.
+/// A, widened, in stretches of k: [m, stretch] each. With codes there is but one stretch.
 template <class T>
 void widen_rows_of(const Product& product, int64_t stretch, bool split, float* to) {
   const auto [m, n, k] = product.sizes;
@@ -245,7 +246,34 @@ void dot_rows_of_b(const Product& product, const float* x, int64_t begin, int64_
   });
 }
 
+/// sums[r] = row r of x times a row of floats.
+template <int kRows>
+HWY_INLINE void dot_values(const float* row, int64_t k, const float* x, float* sums) {
+  const F32 d;
+  FloatVector totals[kRows];
+  for (auto& total : totals) total = hn::Zero(d);
+  sweep(d, 0, k, [&](int64_t i, auto access) HWY_ATTR {
+    const auto value = access.load(d, row + i);
+    for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(value, access.load(d, x + r * k + i), totals[r]);
+  });
+  for (int r = 0; r < kRows; ++r) sums[r] = hn::GetLane(hn::SumOfLanes(d, totals[r]));
+}
+
+void dot_rows_of_four_bits(const Product& product, const float* x, int64_t begin, int64_t end) {
+  const auto [m, n, k] = product.sizes;
+  const Scratch wide(bytes_for<float>(k));
+  float sums[kFewRows], *values = wide.data<float>();
+  for (int64_t j = begin; j < end; ++j) {
+    decode(*product.codes, j * k, k, DType::f32, values);
+    int64_t row = 0;
+    for (; row + 4 <= m; row += 4) dot_values<4>(values, k, x + row * k, sums + row);
+    for (; row < m; ++row) dot_values<1>(values, k, x + row * k, sums + row);
+    visit(product.inputs, [&](auto tag) { finish_columns<typename decltype(tag)::type>(product, j, 1, sums); });
+  }
+}
+
 void dot_rows_of_codes(const Product& product, const float* x, int64_t begin, int64_t end) {
+  if (product.codes->is_four_bits()) return dot_rows_of_four_bits(product, x, begin, end);
   const auto [m, n, k] = product.sizes;
   const int64_t blocks = k / kCodeBlock;
   const Scratch wide(bytes_for<float>(blocks));

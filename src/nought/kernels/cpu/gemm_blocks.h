@@ -77,10 +77,11 @@ class Block {
     By::pack_right(b + outer.begin * product_.ldb + inner.begin, product_.ldb, product_.transpose_b, chunk.size(),
                    columns_.size(), b_.template data<Element>());
   }
-  /// Codes are decoded in whole blocks to dense rows, which are packed like others.
+  /// Codes are decoded, those of 8 bits in whole blocks, to dense rows, which are packed like others.
   void pack_codes(Interval chunk) const {
     const Interval outer = product_.transpose_b ? columns_ : chunk, inner = product_.transpose_b ? chunk : columns_;
-    const int64_t begin = inner.begin / kCodeBlock * kCodeBlock, length = round_up(inner.end, kCodeBlock) - begin;
+    const int64_t whole = product_.codes->is_four_bits() ? 1 : kCodeBlock;  // blocks of 4 bits need not begin with rows
+    const int64_t begin = inner.begin / whole * whole, length = round_up(inner.end, whole) - begin;
     const Scratch rows(bytes_for<Element>(outer.size() * length));
     for (int64_t i = 0; i < outer.size(); ++i)
       decode(*product_.codes, (outer.begin + i) * product_.ldb + begin, length, dtype_of_v<Element>,

@@ -58,7 +58,7 @@ struct QuantizeBlocks {
   }
 };
 
-/// x = code * scale, rounded once to x's float dtype.
+/// x = the values of the codes, rounded once to x's float dtype.
 struct DequantizeBlocks {
   Weight weight;
   Tensor x;
@@ -67,6 +67,20 @@ struct DequantizeBlocks {
   void visit(V& v) const {
     weight.visit(v, "codes", kReads);
     v("x", x, kWrites);
+  }
+};
+
+/// The scales of 4-bit codes that are codes themselves (four_bits.h): scales[i] = nested_values()[codes[i]] *
+/// nested[1 + i / kNestedBlock] + nested[0], product and sum rounded to f32. codes: u8 [n]; nested: f32 [1 + ceil(n /
+/// kNestedBlock)]; scales: f32 [n].
+struct DecodeScales {
+  Tensor codes, nested, scales;
+
+  template <class V>
+  void visit(V& v) const {
+    v("codes", codes, kReads);
+    v("nested", nested, kReads);
+    v("scales", scales, kWrites);
   }
 };
 

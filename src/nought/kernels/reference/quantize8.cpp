@@ -62,4 +62,12 @@ void run(const DequantizeBlocks& op) {
   });
 }
 
+void run(const DecodeScales& op) {
+  check(op);
+  const float* nested = op.nested.data<float>();
+  for (int64_t i = 0; i < op.scales.numel(); ++i)
+    op.scales.data<float>()[i] =
+        nested_values()[op.codes.data<uint8_t>()[i]] * nested[1 + i / kNestedBlock] + nested[0];
+}
+
 }  // namespace nought::reference
