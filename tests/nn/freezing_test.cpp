@@ -108,7 +108,8 @@ TEST(Freezing, frozen_matrices_and_tables_of_whole_blocks_become_codes_if_asked)
   };
   for (const bool codes : {false, true}) {
     Wide model;
-    apply({.freeze = {"."}, .trainable = {"head"}, .codes = codes}, model);
+    apply({.freeze = {"."}, .trainable = {"head"}, .codes = codes ? std::optional(WeightCodes{}) : std::nullopt},
+          model);
     std::vector<std::string> quantized;
     for (const auto& unit : model.units())
       for (const Parameter& parameter : unit->parameters())

@@ -51,7 +51,7 @@ TEST(ZeroPlusPlusAgreement, holds_for_rows_of_tokens_as_codes_and_frozen_codes) 
                 .expert_ranks = 4,
                 .micro_batch = 2,
                 .seq_length = 128,
-                .freezing = {.freeze = {"lm_head", "embed"}, .trainable = {}, .codes = true},
+                .freezing = {.freeze = {"lm_head", "embed"}, .trainable = {}, .codes = WeightCodes{}},
                 .wire = Wire::threads};
   ModelConfig config = model_of("mixtral");
   const auto sent = [&] {

@@ -17,7 +17,7 @@ namespace nought::test {
 namespace {
 
 Decoder& prepared(Decoder& decoder, const TrainingCase& of) {
-  if (!of.freezing.empty()) apply(of.freezing, decoder);
+  if (!of.freezing.empty() || of.freezing.codes) apply(of.freezing, decoder);
   if (of.prepare) of.prepare(decoder);
   return decoder;
 }

@@ -4,6 +4,9 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "nought/kernels/four_bits.h"
+#include "nought/kernels/kernels.h"
+
 namespace nought {
 
 bool decays(ParameterRole role) {
@@ -31,10 +34,13 @@ bool can_be_quantized(ParameterRole role) {
          role == ParameterRole::head;
 }
 
+const Context& UnitStore::context() const { throw Error("these parameters are kept without kernels to decode them"); }
+
 ParameterView::ParameterView(Unit& unit, size_t first, size_t last, Shape shape)
     : unit_(&unit), first_(first), last_(last), shape_(shape) {
-  require<ShapeError>(range().size() == shape.numel(), "parameter {} of {} elements cannot have shape {}",
-                      unit.parameters()[first].name, range().size(), shape);
+  require<ShapeError>(range().size() * unit.parameters()[first].packed() == shape.numel(),
+                      "parameter {} of {} elements cannot have shape {}", unit.parameters()[first].name, range().size(),
+                      shape);
 }
 
 Interval ParameterView::range() const {
@@ -47,25 +53,39 @@ bool ParameterView::trained() const { return defined() && unit_->parameters()[fi
 bool ParameterView::is_quantized() const { return defined() && unit_->parameters()[first_].quantized; }
 
 Tensor ParameterView::value() const {
-  require(!is_quantized(), "{} is kept quantized to 8 bits, and is read as if it were dense",
-          unit_->parameters()[first_].name);
+  require(!is_quantized(), "{} is kept quantized, and is read as if it were dense", unit_->parameters()[first_].name);
   const Tensor flat = unit_->store().values(*unit_, unit_->parameters()[first_].segment);
   return flat.flat(range().begin, range().end).reshape(shape_);
 }
 
 Weight ParameterView::weight() const {
   if (!is_quantized()) return value();
-  const size_t segment = unit_->parameters()[first_].segment;
+  const Parameter& first = unit_->parameters()[first_];
   UnitStore& store = unit_->store();
-  const Tensor codes = store.values(*unit_, segment), scales = store.values(*unit_, unit_->segments()[segment].scales);
+  const Segment& segment = unit_->segments()[first.segment];
+  const Tensor codes = store.values(*unit_, first.segment), scales = store.values(*unit_, segment.scales);
   const auto [begin, end] = range();
-  return {codes.flat(begin, end).reshape(shape_),
-          scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(shape_))};
+  const Tensor of_blocks = scales.flat(begin / kCodeBlockBytes, end / kCodeBlockBytes);
+  if (!is_four_bits(first.codes.kind))
+    return {codes.flat(begin, end).reshape(shape_), of_blocks.reshape(scales_shape(shape_))};
+  if (!first.nests_scales) return {first.codes.kind, shape_, codes.flat(begin, end), of_blocks};
+  const Context& context = store.context();
+  const Tensor nested = store.values(*unit_, segment.nested);
+  const Tensor decoded = context.empty({of_blocks.numel()}, DType::f32, Category::workspace);
+  for (size_t i = first_; i <= last_; ++i) {
+    const Parameter& parameter = unit_->parameters()[i];
+    const Interval blocks{(parameter.range.begin - begin) / kCodeBlockBytes,
+                          (parameter.range.end - begin) / kCodeBlockBytes};
+    context.run(DecodeScales{.codes = of_blocks.flat(blocks.begin, blocks.end),
+                             .nested = nested.flat(parameter.nested.begin, parameter.nested.end),
+                             .scales = decoded.flat(blocks.begin, blocks.end)});
+  }
+  return {first.codes.kind, shape_, codes.flat(begin, end), decoded};
 }
 
 GradSink ParameterView::gradient(UnitStore& store) const {
   if (!defined()) return {};
-  require(!is_quantized(), "{} is kept quantized to 8 bits, which are not trained: it has no gradient",
+  require(!is_quantized(), "{} is kept quantized, as codes, which are not trained: it has no gradient",
           unit_->parameters()[first_].name);
   if (!trained()) return {};
   GradSink sink = store.gradient(*unit_, first_, last_);
@@ -117,29 +137,54 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
   return ParameterView(*this, first.first(), last.last(), held(shape));
 }
 
+namespace {
+
+DType dtype_of_codes(CodeKind kind) { return is_four_bits(kind) ? DType::u8 : DType::i8; }
+
+DType dtype_of_scales(const Parameter& parameter) {
+  if (!is_four_bits(parameter.codes.kind)) return DType::f16;
+  return parameter.nests_scales ? DType::u8 : DType::f32;
+}
+
+/// How many scales of scales 4-bit codes have, with their offset.
+int64_t nested_size(int64_t elements) {
+  return elements == 0 ? 0 : 1 + ceil_div(elements / kFourBitBlock, kNestedBlock);
+}
+
+}  // namespace
+
 size_t Unit::segment_for(const Parameter& parameter) {
-  const Segment wanted{.trainable = parameter.trainable,
-                       .dtype = parameter.quantized ? DType::i8 : parameter.dtype,
-                       .content = parameter.quantized ? SegmentContent::codes : SegmentContent::values,
-                       .cut_along = parameter.placement.axes(),
-                       .partial_along = parameter.partial_along,
-                       .copied = parameter.copied};
+  const Segment wanted{
+      .trainable = parameter.trainable,
+      .dtype = parameter.quantized ? dtype_of_codes(parameter.codes.kind) : parameter.dtype,
+      .content = parameter.quantized ? SegmentContent::codes : SegmentContent::values,
+      .cut_along = parameter.placement.axes(),
+      .partial_along = parameter.partial_along,
+      .copied = parameter.copied,
+      .codes = parameter.codes,
+      .nested = parameter.nests_scales ? size_t{1} : 0,
+  };
   const auto shares = [&](const Segment& segment) {
     return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype &&
            segment.content == wanted.content && segment.cut_along == wanted.cut_along &&
-           segment.partial_along == wanted.partial_along && segment.copied == wanted.copied;
+           segment.partial_along == wanted.partial_along && segment.copied == wanted.copied &&
+           segment.codes == wanted.codes && (segment.nested > 0) == (wanted.nested > 0);
   };
   const auto found = std::find_if(segments_.begin(), segments_.end(), shares);
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
   const size_t segment = segments_.size();
   segments_.push_back(wanted);
   if (!parameter.quantized) return segment;
-  segments_.back().scales = segment + 1;
-  segments_.push_back({.trainable = false,
-                       .dtype = DType::f16,
-                       .content = SegmentContent::scales,
-                       .cut_along = wanted.cut_along,
-                       .copied = wanted.copied});
+  const auto add = [&](SegmentContent content, DType dtype) {
+    segments_.push_back({.trainable = false,
+                         .dtype = dtype,
+                         .content = content,
+                         .cut_along = wanted.cut_along,
+                         .copied = wanted.copied});
+    return segments_.size() - 1;
+  };
+  segments_[segment].scales = add(SegmentContent::scales, dtype_of_scales(parameter));
+  if (parameter.nests_scales) segments_[segment].nested = add(SegmentContent::nested, DType::f32);
   return segment;
 }
 
@@ -150,7 +195,7 @@ void Unit::place(size_t index) {
   if (parameter.joined) {
     const Parameter& before = parameters_[index - 1];
     require<ConfigError>(before.quantized == parameter.quantized,
-                         "{} and {} are computed as one product: keep both as 8-bit codes or neither", before.name,
+                         "{} and {} are computed as one product: keep both as codes or neither", before.name,
                          parameter.name);
     require(before.placement.axes() == parameter.placement.axes(),
             "{} and {} are one tensor and cut along different axes", before.name, parameter.name);
@@ -159,10 +204,15 @@ void Unit::place(size_t index) {
                          parameter.name);
   }
   const int64_t begin = parameter.joined ? found->size : round_up(found->size, kAlignment);
-  parameter.range = {begin, begin + parameter.shape.numel()};
+  parameter.range = {begin, begin + parameter.shape.numel() / parameter.packed()};
   found->parameters.push_back(index);
   found->size = parameter.range.end;
-  if (parameter.quantized) segments_[found->scales].size = found->size / kCodeBlock;
+  if (!parameter.quantized) return;
+  segments_[found->scales].size = found->size / kCodeBlockBytes;
+  if (!parameter.nests_scales) return;
+  Segment& nested = segments_[found->nested];
+  parameter.nested = {nested.size, nested.size + nested_size(parameter.shape.numel())};
+  nested.size = parameter.nested.end;
 }
 
 void Unit::lay_out() {
@@ -178,19 +228,34 @@ void Unit::choose_trained(const std::function<bool(const Parameter&)>& is_traine
   lay_out();
 }
 
-void Unit::choose_quantized(const std::function<bool(const Parameter&)>& is_quantized) {
-  require(store_ == nullptr, "unit {} is in use; what is kept as codes must be chosen before", name_);
-  for (Parameter& parameter : parameters_) {
-    parameter.quantized = is_quantized(parameter);
-    if (!parameter.quantized) continue;
-    require<ConfigError>(can_be_quantized(parameter.role) && !parameter.dtype,
-                         "{} cannot be kept quantized to 8 bits: only matrices of products and tables can",
-                         parameter.name);
-    const Shape& shape = parameter.shape;
+void Unit::become_codes(Parameter& parameter, WeightCodes codes) const {
+  const bool four = is_four_bits(codes.kind);
+  const int bits = four ? 4 : 8;
+  require<ConfigError>(can_be_quantized(parameter.role) && !parameter.dtype,
+                       "{} cannot be kept quantized to {} bits: only matrices of products and tables can",
+                       parameter.name, bits);
+  const Shape& shape = parameter.shape;
+  if (four) {
+    require<ConfigError>(shape.rank() > 1 && shape.numel() % kFourBitBlock == 0,
+                         "{} {} cannot be kept quantized to 4 bits: its elements are not whole blocks of {}",
+                         parameter.name, shape, kFourBitBlock);
+  } else {
     require<ConfigError>(shape.rank() > 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
                          "{} {} cannot be kept quantized to 8 bits: its rows are not whole blocks of {}",
                          parameter.name, shape, kCodeBlock);
-    parameter.trainable = false;
+  }
+  parameter.codes = codes;
+  // The blocks of scales are those of the whole tensor: a rank that holds a part of it has them of no whole ones.
+  parameter.nests_scales = four && codes.double_quantized && (elsewhere() || shape == parameter.placement.global);
+  parameter.trainable = false;
+}
+
+void Unit::choose_quantized(const std::function<bool(const Parameter&)>& is_quantized, WeightCodes codes) {
+  require(store_ == nullptr, "unit {} is in use; what is kept as codes must be chosen before", name_);
+  for (Parameter& parameter : parameters_) {
+    parameter.quantized = is_quantized(parameter);
+    parameter.codes = {}, parameter.nests_scales = false, parameter.nested = {};
+    if (parameter.quantized) become_codes(parameter, codes);
   }
   lay_out();
 }

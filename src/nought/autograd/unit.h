@@ -22,6 +22,8 @@
 
 namespace nought {
 
+struct Context;
+
 class Unit;
 class UnitStore;
 
@@ -81,22 +83,29 @@ struct Parameter {
   bool decay = true;  // takes part in weight decay
   bool trainable = true;
   std::optional<DType> dtype = {};
-  bool quantized =
-      false;  // kept quantized to 8 bits, which are not trained; initial values and files have the run's dtype
-  Placement placement = {};  // the global tensor, which files know, and where it is cut
-  Axes partial_along = {};   // ranks along these axes each form a part of its gradient
-  bool copied = false;       // its owner is another rank: this one holds the same values (Cut::copy)
-  bool joined = false;       // begins where the parameter before it ends
-  size_t order = 0;          // its place in the declarations of its Unit and of the tiles of that
-  size_t segment = 0;        // where it lies, in Unit::segments()
-  Interval range = {};       // elements in the flat buffer of the segment
+  bool quantized = false;     // kept as codes, which are not trained; initial values and files have the run's dtype
+  WeightCodes codes = {};     // of what is
+  bool nests_scales = false;  // its scales are kept as codes; else as f32, which many have of one tensor that ranks cut
+  Placement placement = {};   // the global tensor, which files know, and where it is cut
+  Axes partial_along = {};    // ranks along these axes each form a part of its gradient
+  bool copied = false;        // its owner is another rank: this one holds the same values (Cut::copy)
+  bool joined = false;        // begins where the parameter before it ends
+  size_t order = 0;           // its place in the declarations of its Unit and of the tiles of that
+  size_t segment = 0;         // where it lies, in Unit::segments()
+  Interval range = {};        // elements in the flat buffer of the segment; of 4-bit codes, two are one
+  Interval nested = {};       // elements in that of the scales of its scales
+
+  /// How many elements of 4-bit codes an element of the buffer holds: 2, and 1 of all else.
+  int64_t packed() const { return quantized && is_four_bits(codes.kind) ? 2 : 1; }
 };
 
 /// What the buffer of a segment holds.
 enum class SegmentContent : uint8_t {
   values,  // It holds its parameters in their dtype.
-  codes,   // It holds its parameters as i8 codes. The scales are in a segment of their own.
-  scales,  // It holds the f16 scales of a segment of codes, in the order of their blocks, and has no parameters.
+  codes,   // It holds its parameters as codes: i8, or u8 of two. The scales are in a segment of their own.
+  scales,  // It holds the scales of a segment of codes, in the order of their blocks, and has no parameters: f16 of
+           // Q8_0, f32 of 4-bit codes, or u8, where they are codes themselves.
+  nested,  // It holds, of each parameter of such a segment of codes, f32: the offset of its scales, then their scales.
 };
 
 /// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
@@ -109,7 +118,9 @@ struct Segment {
   bool copied = false;                  // other ranks own its parameters; see Parameter
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
+  WeightCodes codes = {};               // the parameters are kept so
   size_t scales = 0;                    // where the scales of codes lie: the index of that segment
+  size_t nested = 0;                    // where the scales of scales lie; 0: there are none
 };
 
 /// Where a backward kernel writes a gradient: `into`, overwriting or adding. Undefined if nobody wants it.
@@ -168,6 +179,8 @@ class UnitStore {
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
   /// The dtype of parameters without one of their own.
   virtual DType dtype() const = 0;
+  /// What decodes the scales of weights. Error if the store has none.
+  virtual const Context& context() const;
   /// The sink for parameters [first, last] of the Unit, which are trained and joined, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
   /// True if gradients of weights are formed after the walk back rather than in it: then defer() gets what forms one.
@@ -229,10 +242,9 @@ class Unit {
   /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError
   /// if joined parameters are told apart.
   void choose_trained(const std::function<bool(const Parameter&)>& is_trained);
-  /// Chooses what is kept quantized to 8 bits, and lays the parameters out anew. Those are no longer trained.
-  /// ConfigError if one cannot be, by its role or because its rows are no whole blocks, and if joined parameters are
-  /// told apart.
-  void choose_quantized(const std::function<bool(const Parameter&)>& is_quantized);
+  /// Chooses what is kept as codes, and lays the parameters out anew. Those are no longer trained. ConfigError if one
+  /// cannot be, by its role or because it has no whole blocks, and if joined parameters are told apart.
+  void choose_quantized(const std::function<bool(const Parameter&)>& is_quantized, WeightCodes codes = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Segment>& segments() const { return segments_; }
@@ -253,6 +265,8 @@ class Unit {
   /// Places a parameter behind those that were placed before it.
   void place(size_t index);
   void lay_out();
+  /// Checks that a parameter can be kept as its codes, and that this is so.
+  void become_codes(Parameter& parameter, WeightCodes codes) const;
   /// What this rank holds of a tensor of this shape: nothing where the Unit is another rank's.
   Shape held(const Shape& shape) const;
 

@@ -61,9 +61,10 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local, boo
       const auto values = [&residency, at, elements = piece.in_segment] { return residency.read(at, elements); };
       const Parameter* parameter = &units[at.unit]->parameters()[piece.parameter];
       if (segment.content == SegmentContent::codes) {
+        require(!is_four_bits(segment.codes.kind), "4-bit codes are in no checkpoint: they are a frozen model's");
         const SegmentIndex scales{at.unit, segment.scales};
-        const int64_t first = owned(scales).begin + (piece.in_segment.begin - mine.begin) / kCodeBlock;
-        const Interval blocks{first, first + piece.in_segment.size() / kCodeBlock};
+        const int64_t first = owned(scales).begin + (piece.in_segment.begin - mine.begin) / kCodeBlockBytes;
+        const Interval blocks{first, first + piece.in_segment.size() / kCodeBlockBytes};
         pieces.push_back(
             {parameter, master, piece.in_parameter, DType::f32, [&model, values, scales, blocks] {
                return decoded(model.context(), {values(), model.residency().read(scales, blocks)}, DType::f32);

@@ -53,6 +53,9 @@ class Checkpoint final : public StateSource {
   void choose_worker(int worker, bool own_masters) { worker_ = worker, own_masters_ = own_masters; }
   /// Where the checkpoint is of an adapter (info().base): what the model's frozen parameters are read from.
   void take_base_from(const StateSource& base) { base_ = &base; }
+  std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
+    return base_ != nullptr && is_of_base(parameter) ? base_->four_bits(parameter) : std::nullopt;
+  }
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;

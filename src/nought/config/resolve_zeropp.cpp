@@ -138,7 +138,7 @@ void resolve_quantized_frozen(Resolver& r) {
   require_stage_3(r, codes);
   if (r.plan.layout.freezing.empty() && !r.plan.adapts())
     return r.warn(fmt::format("{} has no effect: nothing is frozen (training.freeze)", codes.place));
-  r.plan.layout.freezing.codes = true;
+  r.plan.layout.freezing.codes = WeightCodes{};
   r.plan.resolved.push_back({"zero_quantized_nontrainable_weights", "true",
                              codes.reason + "; matrices and tables that are frozen are kept quantized to 8 bits"});
 }

@@ -8,23 +8,28 @@ namespace nought {
 
 namespace {
 
-bool fits_blocks(const Parameter& parameter) {
-  return can_be_quantized(parameter.role) && !parameter.dtype && parameter.shape.rank() > 1 &&
-         parameter.shape[-1] > 0 && parameter.shape[-1] % kCodeBlock == 0;
+bool fits_blocks(const Parameter& parameter, CodeKind kind) {
+  const Shape& shape = parameter.shape;
+  if (parameter.dtype || shape.rank() < 2) return false;
+  if (is_four_bits(kind))
+    return parameter.role == ParameterRole::matrix && parameter.placement.global.numel() % kFourBitBlock == 0;
+  return can_be_quantized(parameter.role) && shape[-1] > 0 && shape[-1] % kCodeBlock == 0;
 }
 
-void quantize_frozen(Model& model) {
+void quantize_frozen(Model& model, WeightCodes codes) {
   for (const auto& unit : model.units())
-    unit->choose_quantized([](const Parameter& parameter) {
-      return parameter.quantized || (!parameter.trainable && fits_blocks(parameter));
-    });
+    unit->choose_quantized(
+        [&](const Parameter& parameter) {
+          return parameter.quantized || (!parameter.trainable && fits_blocks(parameter, codes.kind));
+        },
+        codes);
 }
 
 }  // namespace
 
 Model& apply(const Freezing& freezing, Model& model) {
   if (freezing.empty()) {
-    if (freezing.codes) quantize_frozen(model);  // what an adapter leaves frozen
+    if (freezing.codes) quantize_frozen(model, *freezing.codes);  // what an adapter leaves frozen
     return model;
   }
   require<ConfigError>(!freezing.freeze.empty(),
@@ -36,7 +41,7 @@ Model& apply(const Freezing& freezing, Model& model) {
   for (const auto& unit : model.units())
     unit->choose_trained(
         [&](const Parameter& parameter) { return trained.match(parameter) || !frozen.match(parameter); });
-  if (freezing.codes) quantize_frozen(model);
+  if (freezing.codes) quantize_frozen(model, *freezing.codes);
   const bool any = std::any_of(model.units().begin(), model.units().end(), [](const auto& u) { return u->trained(); });
   require<ConfigError>(any,
                        "training.freeze leaves no parameter to train: add what is to be trained to "

@@ -1,8 +1,11 @@
 // Freezing: which parameters a run trains, by patterns of their names.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "nought/kernels/code_kind.h"
 
 namespace nought {
 
@@ -13,8 +16,9 @@ class Model;
 struct Freezing {
   std::vector<std::string> freeze;     // what matches is not trained
   std::vector<std::string> trainable;  // what matches is trained all the same
-  bool codes =
-      false;  // matrices and tables that are not trained are kept quantized to 8 bits, where rows are whole blocks
+  /// Matrices and tables that are not trained are kept so, where they are whole blocks; of 4-bit codes the matrices of
+  /// linear layers alone, as bitsandbytes has them.
+  std::optional<WeightCodes> codes = {};
   bool empty() const { return freeze.empty() && trainable.empty(); }
 };
 

@@ -26,6 +26,9 @@ class AdapterStartValues final : public StateSource {
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
+  std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
+    return started_ == nullptr ? base_.four_bits(parameter) : std::nullopt;
+  }
 
  private:
   Tensor whole(const StateSource& source, const std::string& name) const;

@@ -62,6 +62,9 @@ class AdapterWeights final : public StateSource {
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
+  std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
+    return base_.four_bits(parameter);
+  }
 
  private:
   struct One {

@@ -111,6 +111,11 @@ StoredWeights::Storage HfWeights::storage_of(const Parameter& parameter) const {
   return storage;
 }
 
+std::optional<StoredFourBits> HfWeights::four_bits(const Parameter& parameter) const {
+  const auto packed = packed_.find(parameter.name);
+  return packed == packed_.end() ? std::nullopt : four_bits_of(packed->second.tensor);
+}
+
 std::string HfWeights::hash_of(const std::string& tensor) const {
   const SafetensorsFile& file = files_.file_of(tensor);
   const TensorEntry& entry = file.at(tensor);

@@ -40,6 +40,9 @@ class CheckpointWeights final : public StateSource {
       zero(destination, here);
     }
   }
+  std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
+    return checkpoint_.four_bits(parameter);
+  }
 
  private:
   Checkpoint checkpoint_;
@@ -216,6 +219,9 @@ class PartedHead final : public StateSource {
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override {
     weights_->fill(kind, table_ != nullptr && parameter.name == head_ ? *table_ : parameter, elements, destination);
+  }
+  std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
+    return weights_->four_bits(parameter);
   }
 
  private:

@@ -1,9 +1,11 @@
 // StoredWeights: the weights of a model in files of any kind, and how they are stored.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "nought/models/packed_tensor.h"
 #include "nought/zero/state.h"
 
 namespace nought {
@@ -30,5 +32,9 @@ class StoredWeights : public StateSource {
   virtual int64_t num_files() const = 0;
   virtual int64_t file_bytes() const = 0;
 };
+
+/// A tensor of a file if it is codes of 4 bits as kernels read them: in the order of the parameter, in whole blocks,
+/// with the tables of bitsandbytes.
+std::optional<StoredFourBits> four_bits_of(const PackedTensor& packed);
 
 }  // namespace nought

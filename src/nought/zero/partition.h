@@ -41,7 +41,7 @@ class Partition {
   /// scales of its codes.
   Partition(const Segment& segment, int ranks)
       : Partition(segment.size, ranks,
-                  segment.content == SegmentContent::codes ? kAlignment * kCodeBlock : kAlignment) {}
+                  segment.content == SegmentContent::codes ? kAlignment * kCodeBlockBytes : kAlignment) {}
 
   int64_t size() const { return size_; }
   int64_t shard() const { return shard_; }

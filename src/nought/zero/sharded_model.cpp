@@ -6,6 +6,7 @@
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/zero/codes.h"
+#include "nought/zero/four_bits.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -80,7 +81,12 @@ void ShardedModel::load_kept(const StateSource& source) {
     const Unit& unit = *model_.units()[at.unit];
     const Interval kept = residency_.kept(at);
     const Segment& segment = unit.segments()[at.segment];
-    if (segment.content == SegmentContent::scales) continue;  // filled with their codes
+    if (segment.content == SegmentContent::scales || segment.content == SegmentContent::nested)
+      continue;  // filled with their codes
+    if (segment.content == SegmentContent::codes && is_four_bits(segment.codes.kind)) {
+      load_kept_four_bits(at, source);
+      continue;
+    }
     residency_.begin_update(at, Pool::device, /*reads=*/false);
     const Tensor stored = residency_.updating(at);
     if (segment.content == SegmentContent::codes) {
@@ -101,10 +107,32 @@ void ShardedModel::load_kept(const StateSource& source) {
   }
 }
 
+void ShardedModel::load_kept_four_bits(SegmentIndex at, const StateSource& source) {
+  const Unit& unit = *model_.units()[at.unit];
+  const Segment& segment = unit.segments()[at.segment];
+  std::vector<SegmentIndex> updated;
+  const auto begin = [&](size_t index) {
+    const SegmentIndex one{at.unit, index};
+    residency_.begin_update(one, Pool::device, /*reads=*/false);
+    updated.push_back(one);
+    return KeptSegment{residency_.kept(one), residency_.updating(one)};
+  };
+  KeptFourBits kept{begin(at.segment), begin(segment.scales), {}};
+  if (segment.nested != 0) kept.nested = begin(segment.nested);
+  load_four_bits(context_, mesh_, source, unit, at.segment, kept);
+  for (const SegmentIndex& each : updated) residency_.end_update(each);
+}
+
 Tensor ShardedModel::held_parameter(const Unit& unit, const Parameter& parameter) const {
   const auto [begin, end] = parameter.range;
   const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
   if (!parameter.quantized) return flat;
+  if (is_four_bits(parameter.codes.kind)) {
+    const auto index = static_cast<size_t>(&parameter - unit.parameters().data());
+    // A view of a Unit reads what is leased.
+    return decoded(context_, ParameterView(*model_.units()[unit.index()], index, index, parameter.shape).weight(),
+                   options_.dtype);
+  }
   const Tensor scales = residency_.whole({unit.index(), unit.segments()[parameter.segment].scales});
   return decoded(context_,
                  {flat.reshape(parameter.shape),

@@ -105,7 +105,7 @@ class ShardedModel final : public UnitStore {
 
   Model& model() const { return model_; }
   const Mesh& mesh() const { return mesh_; }
-  const Context& context() const { return context_; }
+  const Context& context() const override { return context_; }
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
@@ -150,6 +150,7 @@ class ShardedModel final : public UnitStore {
   void add_gradients_of_copies();
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
+  void load_kept_four_bits(SegmentIndex at, const StateSource& source);
   /// What this rank holds of a parameter of a leased Unit; codes are decoded.
   Tensor held_parameter(const Unit& unit, const Parameter& parameter) const;
 

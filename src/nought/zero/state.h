@@ -1,12 +1,23 @@
 // StateSource: where the values of parameters, and of their optimizer states, come from when a run starts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "nought/optim/optimizer.h"
 
 namespace nought {
+
+/// A tensor in codes of 4 bits as a file has it (kernels/four_bits.h): the bytes live as long as the source.
+struct StoredFourBits {
+  CodeKind kind;
+  std::span<const std::byte> codes;   // two in a byte
+  std::span<const std::byte> scales;  // f32, or u8 codes
+  std::span<const std::byte> nested;  // f32: the scales of the codes; empty: they are none
+  float offset = 0;
+};
 
 /// Gives any elements of any parameter: initial values, a Hugging Face folder, a checkpoint. Layouts ask for what they
 /// own of the global tensors, so the values never depend on the layout.
@@ -20,6 +31,8 @@ class StateSource {
   void fill(StateKind kind, const Parameter& parameter, Interval elements, const Tensor& destination) const {
     fill(kind, parameter, std::span(&elements, 1), destination);
   }
+  /// The global tensor if the source has it in codes of 4 bits, in whole blocks.
+  virtual std::optional<StoredFourBits> four_bits(const Parameter& /*parameter*/) const { return std::nullopt; }
 };
 
 /// source.fill() for a destination on any device.

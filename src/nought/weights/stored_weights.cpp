@@ -1,0 +1,35 @@
+#include "nought/weights/stored_weights.h"
+
+#include <algorithm>
+
+#include "nought/kernels/four_bits.h"
+
+namespace nought {
+
+std::optional<StoredFourBits> four_bits_of(const PackedTensor& packed) {
+  const PackedMatrix& matrix = packed.matrix;
+  const bool nf4 = matrix.format->codes == CodeTable::nf4, fp4 = matrix.format->codes == CodeTable::fp4;
+  const bool plain = !packed.transposed && packed.rows.empty() && packed.first_row == 0 && packed.offset == 0 &&
+                     packed.factor == 1 && packed.shape.numel() == matrix.rows * matrix.columns;
+  if ((!nf4 && !fp4) || matrix.format->order != CodeOrder::flat || !plain) return std::nullopt;
+  const CodeKind kind = nf4 ? CodeKind::nf4 : CodeKind::fp4;
+  const int64_t numel = matrix.rows * matrix.columns;
+  const auto& values = four_bit_values(kind);
+  if (matrix.column_block != kFourBitBlock || numel % kFourBitBlock != 0 ||
+      !std::equal(values.begin(), values.end(), matrix.values.begin()))
+    return std::nullopt;
+  const auto blocks = static_cast<size_t>(numel / kFourBitBlock);
+  StoredFourBits stored{kind, matrix.codes.first(static_cast<size_t>(numel / 2)), {}, {}};
+  if (matrix.nested.empty()) {
+    if (matrix.scales.kind != PackedScales::Kind::f32) return std::nullopt;
+    stored.scales = matrix.scales.bytes.first(blocks * sizeof(float));
+    return stored;
+  }
+  if (matrix.nested_block != kNestedBlock || matrix.nested_values != nested_values()) return std::nullopt;
+  stored.scales = matrix.scales.bytes.first(blocks);
+  stored.nested = matrix.nested;
+  stored.offset = matrix.nested_offset;
+  return stored;
+}
+
+}  // namespace nought
