@@ -1,4 +1,7 @@
-// The section adapter of a RUN.json.
+// The sections adapter and quantization_config of a RUN.json.
+#include <algorithm>
+#include <map>
+
 #include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,6 +62,61 @@ TEST(ResolveAdapter, an_adapter_needs_the_weights_of_a_model) {
       plan_of(R"({"model": {"model_type": "llama"}, "data": {"files": ["x"], "seq_length": 8}, "adapter": {}})");
   EXPECT_THAT(test::error_of("{}"), HasSubstr("no error"));
   EXPECT_THROW(require_trainable(plan), ConfigError);
+}
+
+TEST(ResolveQuantization, keeps_the_frozen_model_of_an_adapter_in_codes) {
+  const auto plan_with = [](const std::string& section) {
+    return plan_of(run_with(R"("adapter": {}, "quantization_config": )" + section));
+  };
+  const RunPlan nf4 = plan_with(
+      R"({"load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true,
+          "bnb_4bit_compute_dtype": "float32"})");
+  EXPECT_EQ(nf4.layout.freezing.codes, (WeightCodes{CodeKind::nf4, true}));
+  EXPECT_EQ(test::value_of(nf4, "quantization_config"), "nf4, double quantization");
+  EXPECT_EQ(plan_with(R"({"load_in_4bit": true})").layout.freezing.codes, (WeightCodes{CodeKind::fp4, false}))
+      << "transformers' defaults";
+  EXPECT_EQ(plan_with(R"({"load_in_8bit": true})").layout.freezing.codes, WeightCodes{});
+  EXPECT_EQ(plan_with(R"({"load_in_4bit": false})").layout.freezing.codes, std::nullopt);
+}
+
+TEST(ResolveQuantization, what_codes_do_not_go_with_is_refused_by_name) {
+  const auto refusal = [](const std::string& adapter, const std::string& section) {
+    return error_of(
+        run_with((adapter.empty() ? "" : R"("adapter": )" + adapter + ", ") + R"("quantization_config": )" + section));
+  };
+  EXPECT_THAT(refusal("", R"({"load_in_4bit": true})"),
+              HasSubstr("RUN.json: quantization_config.load_in_4bit: codes are not trained"));
+  EXPECT_THAT(refusal("{}", R"({"load_in_4bit": true, "load_in_8bit": true})"), HasSubstr("are both true: choose one"));
+  EXPECT_THAT(refusal("{}", R"({"load_in_4bit": true, "bnb_4bit_quant_type": "nf5"})"),
+              HasSubstr("expected one of nf4, fp4, found the string \"nf5\""));
+  EXPECT_THAT(refusal("{}", R"({"load_in_4bit": true, "bnb_4bit_compute_dtype": "bfloat16"})"),
+              HasSubstr("bnb_4bit_compute_dtype: products of codes run in the dtype of the run, f32"));
+  EXPECT_THAT(refusal("{}", R"({"load_in_4bit": true, "bnb_4bit_compute_dtype": "int8"})"),
+              HasSubstr("expected float32, bfloat16 or float16, found \"int8\""));
+  EXPECT_THAT(refusal("{}", R"({"quant_method": "gptq", "load_in_4bit": true})"), HasSubstr("\"gptq\" is no way"));
+  EXPECT_THAT(refusal(R"({"use_dora": true})", R"({"load_in_4bit": true})"), HasSubstr("adapter.use_dora yet"));
+  EXPECT_THAT(refusal(R"({"init_lora_weights": "pissa"})", R"({"load_in_4bit": true})"),
+              HasSubstr("adapter.init_lora_weights"));
+}
+
+TEST(ResolveQuantization, paged_optimizers_are_those_without_pages) {
+  for (const auto& [name, is] : std::map<std::string, std::string>{{"paged_adamw_32bit", "adamw_torch"},
+                                                                   {"paged_adamw_8bit", "adamw_8bit"},
+                                                                   {"paged_lion_32bit", "lion_32bit"},
+                                                                   {"paged_lion_8bit", "lion_8bit"}}) {
+    const auto with = [](const std::string& optim) {
+      return plan_of(run_with(R"("training": {"optim": ")" + optim + "\"}"));
+    };
+    const RunPlan paged = with(name), plain = with(is);
+    EXPECT_EQ(paged.layout.sharding.optimizer.method.index(), plain.layout.sharding.optimizer.method.index());
+    const auto has_blocks = [](const RunPlan& plan) {
+      return std::any_of(plan.resolved.begin(), plan.resolved.end(),
+                         [](const Resolved& each) { return each.key == "block_size"; });
+    };
+    EXPECT_EQ(has_blocks(paged), has_blocks(plain)) << "8 bits";
+    EXPECT_THAT(paged.resolved,
+                testing::Contains(testing::Field(&Resolved::reason, HasSubstr("it is " + is + " here"))));
+  }
 }
 
 }  // namespace

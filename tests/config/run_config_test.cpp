@@ -113,7 +113,8 @@ TEST(RunConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {
 
 TEST(RunConfig, what_is_missing_is_named_as_such) {
   const std::vector<std::pair<const char*, const char*>> cases{
-      {R"({"training": {"load_in_4bit": true}})", "RUN.json: training.load_in_4bit: quantized base weights (QLoRA)"},
+      {R"({"training": {"load_in_4bit": true}})",
+       "RUN.json: training.load_in_4bit: a quantized base (QLoRA) is a section of the file"},
       {R"({"peft": {"r": 8}})", "RUN.json: peft: an adapter is a section of the file"},
       {R"({"data": {"packing": true}})", "RUN.json: data.packing: samples that keep whole documents together"},
       {R"({"training": {"dpo_beta": 0.1}})", "RUN.json: training.dpo_beta: training by preference"}};

@@ -47,6 +47,61 @@ TEST(AdapterMemory, is_the_frozen_base_and_what_the_stage_keeps_of_the_adapter) 
     }
 }
 
+TEST(AdapterMemory, of_a_base_in_codes_is_4_127_bits_a_weight) {
+  constexpr int64_t kRanks = 2;
+  const ModelConfig base = even_llama();
+  const ModelConfig config =
+      with_adapter(base, resolve_adapter({.r = 8, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+  const auto layout_with = [](int stage, std::optional<WeightCodes> codes) {
+    return Layout{.ranks = kRanks,
+                  .zero_stage = stage,
+                  .micro_batch = 1,
+                  .seq_length = 64,
+                  .freezing = {.freeze = {}, .trainable = {}, .codes = codes},
+                  .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16},
+                  .wire = Wire::threads};
+  };
+  const auto parameters = [&](const Layout& layout) {
+    return predict(config, layout).steady[static_cast<size_t>(Category::parameters)];
+  };
+  // Seven matrices of each layer; the scales of each have an offset and a scale for 256 of them.
+  const int64_t linear = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 128), matrices = 2 * 7;
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool nested : {false, true}) {
+      const Layout layout = layout_with(stage, WeightCodes{CodeKind::nf4, nested});
+      SCOPED_TRACE(fmt::format("{}, {}", layout.str(), nested ? "double quantization" : "fp32 scales"));
+      const int64_t codes = linear / 2 + linear / 64 * (nested ? 1 : 4) + (nested ? 8 * matrices : 0);
+      const int64_t dense = parameters(layout_with(stage, {}));
+      const int64_t saved = dense - parameters(layout), whole = 2 * linear - codes;
+      // Codes, scales and the scales of scales of each layer are rounded up to whole shards.
+      const int64_t rounding = 2 * kRanks * (1024 + 32 * 4 + 32 * 4);
+      EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(stage == 3 ? whole / kRanks : whole),
+                  static_cast<double>(rounding));
+      test::expect_agreement(predict(config, layout), test::measure(config, layout));
+    }
+}
+
+TEST(AdapterMemory, of_a_large_matrix_has_the_bits_of_its_format) {
+  Json json = even_llama().to_hf_json(DType::bf16);
+  json["hidden_size"] = 1024, json["intermediate_size"] = 4096, json["head_dim"] = 256;
+  const ModelConfig base = ModelConfig::from_json(json);
+  const ModelConfig config =
+      with_adapter(base, resolve_adapter({.r = 1, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+  const auto parameters = [&](std::optional<WeightCodes> codes) {
+    const Layout layout{.micro_batch = 1,
+                        .seq_length = 64,
+                        .freezing = {.freeze = {}, .trainable = {}, .codes = codes},
+                        .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+    return static_cast<double>(predict(config, layout).steady[static_cast<size_t>(Category::parameters)]);
+  };
+  const double linear = 2.0 * (2 * 1024 * 1024 + 2 * 512 * 1024 + 3 * 1024 * 4096);
+  const auto bits = [&](bool nested) {
+    return 16 - 8 * (parameters({}) - parameters(WeightCodes{CodeKind::nf4, nested})) / linear;
+  };
+  EXPECT_NEAR(bits(true), 4.127, 5e-4);
+  EXPECT_NEAR(bits(false), 4.5, 5e-4);
+}
+
 TEST(LargestRank, is_the_last_that_fits_the_budget) {
   const ModelConfig base = even_llama();
   const AdapterConfig adapter{.targets = {.names = {"q_proj", "v_proj"}}};

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/base/text.h"
+#include "nought/models/adapter_modules.h"
 
 namespace nought::advice_test {
 namespace {
@@ -51,6 +52,25 @@ TEST(Advice, the_least_intrusive_change_comes_first) {
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = at_stage_1});
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
+}
+
+TEST(Advice, offers_the_base_of_an_adapter_in_4_bits_before_files) {
+  const ModelConfig base = small_model();
+  const ModelConfig config =
+      with_adapter(base, resolve_adapter({.r = 8, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+  Layout layout = on(1);
+  layout.micro_batch = 1, layout.seq_length = 128;
+  const int64_t peak = predict(config, layout).memory.peak_total;
+  const auto in_codes = HasSubstr("quantization_config.load_in_4bit");
+  const std::vector<Advice> beside = changes_that_fit(config, layout, {.device = peak - 1});
+  ASSERT_GE(beside.size(), 2u);
+  EXPECT_THAT(beside.back().change, in_codes) << "others change no number";
+  EXPECT_THAT(beside.front().change, Not(in_codes));
+  const std::vector<Advice> first = changes_that_fit(config, layout, {.device = peak / 2});
+  ASSERT_FALSE(first.empty());
+  EXPECT_THAT(first.front().change, in_codes);
+  EXPECT_LE(first.front().prediction.memory.peak_total, peak / 2);
+  EXPECT_EQ(with_four_bits(base, layout), std::nullopt) << "codes are not trained";
 }
 
 TEST(Advice, one_rank_has_nothing_to_shard) {

@@ -56,7 +56,7 @@ RunKind parse_kind(const std::string& text) {
     if (name == text) return kind;
     names.emplace_back(name);
   }
-  fail<ConfigError>("{}: expected pretrain, continue, finetune or lora{}", text, did_you_mean(text, names));
+  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora or qlora{}", text, did_you_mean(text, names));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.
@@ -78,7 +78,7 @@ class Questions {
   InitAnswers answers() const {
     InitAnswers answers;
     answers.kind =
-        parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune or lora", "finetune"));
+        parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora or qlora", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -192,11 +192,10 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   const auto tokenizer = tokenizer_of(run.data);
   const DataLook look = look_at_data(run, *tokenizer, kLook);
   if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
-  require<ConfigError>(
-      answers.kind != RunKind::lora || !answers.resize_vocab,
-      "lora: the tokenizer lacks the markers of a chat template ({}), for which the embedding would get "
-      "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
-      fmt::join(answers.add_special_tokens, ", "));
+  require<ConfigError>(!has_adapter(answers.kind) || !answers.resize_vocab,
+                       "{}: the tokenizer lacks the markers of a chat template ({}), for which the embedding would get "
+                       "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
+                       enum_name(answers.kind), fmt::join(answers.add_special_tokens, ", "));
   if (!look.whole) return answers;
   if (!answers.length_given) answers.seq_length = length_for(*look.whole, answers.seq_length);
   answers.samples = std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
@@ -230,15 +229,17 @@ void add_init(CLI::App& app, Invocation& invocation) {
       add_command(app, "init", "Writes a RUN.json with comments, from flags or from answers",
                   {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
                    "nought init lora --model MODEL_DIR --data chats.jsonl",
+                   "nought init qlora --model MODEL_DIR --data chats.jsonl",
                    "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
                    "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
   const auto flags = std::make_shared<InitFlags>();
   command->add_option(
       "KIND", flags->kind,
-      "pretrain (from random weights), continue (plain text), finetune (conversations, instructions) or lora (the same "
-      "by an adapter)");
+      "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
+      "by an adapter) or qlora (by one on a model in 4 bits)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
-  command->add_option("--model", flags->model, "continue, finetune, lora: the model's folder")->type_name("MODEL_DIR");
+  command->add_option("--model", flags->model, "continue, finetune, lora, qlora: the model's folder")
+      ->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
       ->type_name("FILE")
       ->expected(1)

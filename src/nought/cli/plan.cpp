@@ -142,10 +142,10 @@ PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
   return {run_with, plan.output_dir + "/offload"};
 }
 
-std::string describe_largest_rank(const LargestRank& largest, int64_t budget) {
+std::string describe_largest_rank(const LargestRank& largest, int64_t budget, std::string_view what) {
   if (largest.rank == 0)
-    return fmt::format("adapter: not even one of r 1 fits training.device_memory, {}", format_bytes(budget));
-  return fmt::format("adapter: r up to {} {}, with {} at the peak", largest.rank,
+    return fmt::format("{}: not even one of r 1 fits training.device_memory, {}", what, format_bytes(budget));
+  return fmt::format("{}: r up to {} {}, with {} at the peak", what, largest.rank,
                      largest.by_matrix ? "is what the smallest matrix has, and fits"
                                        : fmt::format("fits training.device_memory, {}", format_bytes(budget)),
                      format_bytes(largest.peak));
@@ -203,9 +203,14 @@ int run_plan(const PlanOptions& options) {
   if (plan.device_memory > 0 && plan.adapter) {
     RunPlan of_model = plan;
     of_model.adapter.reset();
-    const LargestRank largest =
-        largest_rank(*plan.adapter, model_config_of(of_model), first.layout, plan.device_memory);
-    fmt::print("\n{}\n", wrap(describe_largest_rank(largest, plan.device_memory), width, 8));
+    const auto describe = [&](const Layout& of, std::string_view what) {
+      const LargestRank largest = largest_rank(*plan.adapter, model_config_of(of_model), of, plan.device_memory);
+      fmt::print("{}\n", wrap(describe_largest_rank(largest, plan.device_memory, what), width, 8));
+    };
+    fmt::print("\n");
+    describe(first.layout, "adapter");
+    if (const std::optional<Layout> coded = with_four_bits(report.config, first.layout))
+      describe(*coded, "with quantization_config.load_in_4bit (nf4, double quantization)");
   }
   if (one_stage && !report.budgets.hold(first.most()))
     fmt::print("\n{}", describe_changes(report.config, first.layout, report.budgets, rates, pasted(options, plan)));

@@ -114,6 +114,7 @@ Recipe recipe_of(RunKind kind) {
     case RunKind::continued:
       return {"5e-5", "\"warmup_ratio\": 0.03", 16, 1};
     case RunKind::lora:
+    case RunKind::qlora:
       return {"2e-4", "\"warmup_ratio\": 0.03", 16, 3};
     case RunKind::finetune:
       break;
@@ -189,7 +190,17 @@ std::string training_text(const InitAnswers& answers) {
 }
 
 std::string adapter_text(const InitAnswers& answers) {
-  if (answers.kind != RunKind::lora) return "";
+  if (!has_adapter(answers.kind)) return "";
+  const std::string codes =
+      answers.kind == RunKind::qlora
+          ? R"(  // QLoRA, with transformers' keys: the frozen model's linear layers are kept in 4.127 bits a weight. docs/quantised.md.
+  "quantization_config": {
+    "load_in_4bit": true,
+    "bnb_4bit_quant_type": "nf4",
+    "bnb_4bit_use_double_quant": true,
+  },
+)"
+          : "";
   return fmt::format(
       R"(  // LoRA, with peft's keys: a product of rank r is trained beside each of these layers, and nothing else. docs/adapters.md.
   "adapter": {{
@@ -197,8 +208,8 @@ std::string adapter_text(const InitAnswers& answers) {
     "lora_alpha": 32,  // its product counts lora_alpha / r
     "target_modules": {},
   }},
-)",
-      answers.targets);
+{})",
+      answers.targets, codes);
 }
 
 }  // namespace

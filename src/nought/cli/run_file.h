@@ -16,18 +16,22 @@ enum class RunKind {
   pretrain,   // a small model from random weights
   continued,  // a model folder goes on with plain text
   finetune,   // a model folder learns conversations or instructions
-  lora        // the same, by an adapter: the model stays frozen
+  lora,       // the same, by an adapter: the model stays frozen
+  qlora       // the same, and the frozen model is kept in codes of 4 bits
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 4> value{{{RunKind::pretrain, "pretrain"},
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 5> value{{{RunKind::pretrain, "pretrain"},
                                                                               {RunKind::continued, "continue"},
                                                                               {RunKind::finetune, "finetune"},
-                                                                              {RunKind::lora, "lora"}}};
+                                                                              {RunKind::lora, "lora"},
+                                                                              {RunKind::qlora, "qlora"}}};
 };
 
+/// Whether an adapter is trained.
+inline bool has_adapter(RunKind kind) { return kind == RunKind::lora || kind == RunKind::qlora; }
 /// Whether the data is conversations.
-inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || kind == RunKind::lora; }
+inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || has_adapter(kind); }
 
 struct InitAnswers {
   RunKind kind = RunKind::pretrain;
@@ -39,7 +43,7 @@ struct InitAnswers {
   int64_t seq_length = 512;       // tokens
   std::string output_dir = "out";
   int64_t ranks = 1;
-  std::string targets = "\"all-linear\"";  // lora: JSON of target_modules
+  std::string targets = "\"all-linear\"";  // lora, qlora: JSON of target_modules
 
   // What the data and the tokenizer ask for; see suit_to_data().
   std::string chat_template = {};                    // finetune: "" = the model's own

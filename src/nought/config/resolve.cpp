@@ -357,6 +357,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_zero(r);
   resolve_optimizer(r);
   check_adapter(r);
+  resolve_quantization(r);
   resolve_unit_tiles(r);
   resolve_masters(r);
   resolve_length(r);

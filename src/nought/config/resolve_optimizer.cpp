@@ -23,6 +23,8 @@ Kind kind_of(OptimizerName name) {
       return Kind::rmsprop;
     case OptimizerName::lion_32bit:
     case OptimizerName::lion_8bit:
+    case OptimizerName::paged_lion_32bit:
+    case OptimizerName::paged_lion_8bit:
       return Kind::lion;
     case OptimizerName::lamb:
       return Kind::lamb;
@@ -46,7 +48,22 @@ Kind kind_of(const std::string& deepspeed_type) {
 }
 
 bool is_8bit(OptimizerName name) {
-  return name == OptimizerName::adamw_8bit || name == OptimizerName::adamw_bnb_8bit || name == OptimizerName::lion_8bit;
+  switch (name) {
+    case OptimizerName::adamw_8bit:
+    case OptimizerName::adamw_bnb_8bit:
+    case OptimizerName::lion_8bit:
+    case OptimizerName::paged_adamw_8bit:
+    case OptimizerName::paged_lion_8bit:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What one of bitsandbytes' paged optimizers is here.
+std::string_view unpaged(OptimizerName name) {
+  if (kind_of(name) == Kind::lion) return is_8bit(name) ? "lion_8bit" : "lion_32bit";
+  return is_8bit(name) ? "adamw_8bit" : "adamw_torch";
 }
 
 std::string_view name_of(OptimizerName name) {
@@ -286,7 +303,12 @@ void resolve_optimizer(Resolver& r) {
 
   const auto optim = r.training("optim", t.optim);
   const std::string name = in_deepspeed ? r.ds.optimizer.type.value : std::string(name_of(optim.value));
-  r.plan.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : optim.reason});
+  const std::string why =
+      name.starts_with("paged_")
+          ? fmt::format("{}; no states are paged: it is {} here, and offload_optimizer moves states", optim.reason,
+                        unpaged(optim.value))
+          : optim.reason;
+  r.plan.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : why});
   r.plan.layout.sharding.optimizer.method = resolve_method(r);
 
   const auto decay =

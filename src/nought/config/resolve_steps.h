@@ -90,6 +90,10 @@ void resolve_checkpoint_interval(Resolver& r);
 void resolve_precision(Resolver& r);
 void resolve_masters(Resolver& r);
 
+// resolve_quantization.cpp
+/// The section quantization_config. ConfigError without an adapter.
+void resolve_quantization(Resolver& r);
+
 // resolve_recompute.cpp
 void resolve_recompute(Resolver& r);
 

@@ -103,10 +103,10 @@ const std::vector<Missing>& missing_features() {
        "\"target_modules\": \"all-linear\"}; remove this key",
        {"peft", "peft_type", "use_peft", "use_lora", "lora", "lora_r", "lora_rank", "lora_alpha", "lora_dropout",
         "lora_target", "lora_target_modules"}},
-      {"quantized base weights (QLoRA) are not available: remove the key; training.bf16, training.optim adamw_8bit and "
-       "offload_param save memory",
-       {"load_in_4bit", "load_in_8bit", "quantization_config", "quantization", "quantization_bit",
-        "bnb_4bit_compute_dtype", "bnb_4bit_quant_type", "use_4bit", "use_8bit", "use_qlora"}},
+      {"a quantized base (QLoRA) is a section of the file, with transformers' keys: \"quantization_config\": "
+       "{\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}; remove this key",
+       {"load_in_4bit", "load_in_8bit", "quantization", "quantization_bit", "bnb_4bit_compute_dtype",
+        "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_4bit", "use_8bit", "use_qlora"}},
       {"samples that keep whole documents together are not available: documents always stand one behind the other and "
        "are cut into samples: remove the key; data.separate_documents keeps them from attending to each other",
        {"packing", "packing_strategy", "sample_packing", "eval_packing"}},

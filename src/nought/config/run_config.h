@@ -23,6 +23,7 @@
 #include "nought/config/local_steps_config.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/parallelism_args.h"
+#include "nought/config/quantization_args.h"
 #include "nought/config/run_plan.h"
 #include "nought/config/schedule_args.h"
 #include "nought/data/formats.h"
@@ -32,7 +33,7 @@
 namespace nought {
 
 /// Hugging Face's names of optimizers, and lamb and muon. All names that begin with adamw are the same AdamW here;
-/// those with 8bit keep its states in 8 bits.
+/// those with 8bit keep its states in 8 bits, and nothing is paged.
 enum class OptimizerName {
   adamw_torch,
   adamw_torch_fused,
@@ -47,11 +48,16 @@ enum class OptimizerName {
   lion_8bit,
   lamb,
   muon,
+  paged_adamw,
+  paged_adamw_32bit,
+  paged_adamw_8bit,
+  paged_lion_32bit,
+  paged_lion_8bit,
 };
 
 template <>
 struct EnumNames<OptimizerName> {
-  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 13> value{{
+  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 18> value{{
       {OptimizerName::adamw_torch, "adamw_torch"},
       {OptimizerName::adamw_torch_fused, "adamw_torch_fused"},
       {OptimizerName::adamw_hf, "adamw_hf"},
@@ -65,6 +71,11 @@ struct EnumNames<OptimizerName> {
       {OptimizerName::lion_8bit, "lion_8bit"},
       {OptimizerName::lamb, "lamb"},
       {OptimizerName::muon, "muon"},
+      {OptimizerName::paged_adamw, "paged_adamw"},
+      {OptimizerName::paged_adamw_32bit, "paged_adamw_32bit"},
+      {OptimizerName::paged_adamw_8bit, "paged_adamw_8bit"},
+      {OptimizerName::paged_lion_32bit, "paged_lion_32bit"},
+      {OptimizerName::paged_lion_8bit, "paged_lion_8bit"},
   }};
 };
 
@@ -360,6 +371,7 @@ struct RunConfig {
   DataConfig data;
   TrainingConfig training;
   Json adapter, peft_config;  // an object of peft's keys, or an adapter's folder
+  QuantizationArgs quantization_config;
   Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path or that of a config of accelerate
 
   Origins origins;                    // where each value was written
@@ -378,6 +390,7 @@ struct RunConfig {
       "an adapter (LoRA) to train on the frozen model: peft's keys (docs/adapters.md), or the folder of one to go on "
       "with");
     v("peft_config", peft_config, "another name of adapter");
+    v("quantization_config", quantization_config, "");
     v("deepspeed", deepspeed,
       "the path of a ds_config.json or of a config of accelerate (YAML), or a ds_config.json's content");
   }

@@ -221,10 +221,40 @@ std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& l
   return advice;
 }
 
+/// QLoRA: the frozen model of an adapter in codes of 4 bits, alone or with other changes.
+std::vector<Advice> codes_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
+  const std::optional<Layout> coded = with_four_bits(config, layout);
+  if (!coded) return {};
+  constexpr std::string_view kChange = "quantization_config.load_in_4bit (nf4, double quantization)";
+  const Prediction alone = predict(config, *coded);
+  if (budgets.hold(alone.most())) return {{std::string(kChange), alone}};
+  std::vector<Advice> advice = changes_in_memory(config, *coded, budgets);
+  for (Advice& each : advice) each.change = fmt::format("{} and {}", kChange, each.change);
+  return advice;
+}
+
 }  // namespace
+
+std::optional<Layout> with_four_bits(const ModelConfig& config, const Layout& layout) {
+  const auto& layers = config.adapter.layers;
+  if (config.adapter.empty() || layout.freezing.codes || layout.tensor_ranks > 1 ||
+      std::any_of(layers.begin(), layers.end(),
+                  [](const auto& each) { return each.second.decomposed || takes_of_the_base(each.second.start); }))
+    return std::nullopt;
+  Layout coded = layout;
+  coded.freezing.codes = WeightCodes{CodeKind::nf4, /*double_quantized=*/true};
+  return coded;
+}
 
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
   std::vector<Advice> advice = changes_in_memory(config, layout, budgets);
+  std::vector<Advice> codes = codes_that_fit(config, layout, budgets);
+  if (!advice.empty() && !codes.empty()) {
+    advice.resize(std::min(advice.size(), kMostAdvice - 1));
+    advice.push_back(std::move(codes.front()));
+  } else if (advice.empty()) {
+    advice = std::move(codes);
+  }
   if (advice.empty()) advice = tiles_that_fit(config, layout, budgets);
   Layout moved = layout;
   std::vector<std::string> made;

@@ -46,6 +46,11 @@ std::vector<Ways> changes_between(const Layout& from, const Layout& to, const st
   const auto add = [&](bool changed, Ways ways) {
     if (changed) changes.push_back(std::move(ways));
   };
+  if (to.freezing.codes && !from.freezing.codes)
+    changes.push_back(
+        {{"quantization_config.load_in_4bit=true",
+          fmt::format("quantization_config.bnb_4bit_quant_type={}", name_of(to.freezing.codes->kind)),
+          fmt::format("quantization_config.bnb_4bit_use_double_quant={}", to.freezing.codes->double_quantized)}});
   add(to.zero_stage != from.zero_stage, {{fmt::format("deepspeed.zero_optimization.stage={}", to.zero_stage)}});
   const auto moves = [&](Pool before, Pool after) { return after == Pool::file && before != Pool::file; };
   add(moves(from.sharding.offload_optimizer.tier.pool, to.sharding.offload_optimizer.tier.pool),
