@@ -1,13 +1,13 @@
 // The rates of a GPU are those of a name or of a file, and a file that says too little or nonsense is refused.
 #include "nought/plan/gpu_rates.h"
 
+#include "support/message_of.h"
+#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "support/message_of.h"
-#include "support/temp_folder.h"
 
 namespace nought::gpu_rates_test {
 namespace {
@@ -51,8 +51,8 @@ TEST_F(GpuRatesFile, a_file_has_the_rates_of_any_gpu) {
 TEST_F(GpuRatesFile, missing_rates_are_named_together_with_where_to_find_a_whole_file) {
   Json json = to_json(gpu_rates("h100"));
   json.erase("memory"), json.erase("bus");
-  EXPECT_THAT(error_of(write(json.dump())), AllOf(HasSubstr("mine.json: no rate above 0 for memory, bus"),
-                                           HasSubstr("--gpu h100 --json")));
+  EXPECT_THAT(error_of(write(json.dump())),
+              AllOf(HasSubstr("mine.json: no rate above 0 for memory, bus"), HasSubstr("--gpu h100 --json")));
   EXPECT_THAT(error_with("launch", 0), HasSubstr("no rate above 0 for launch"));
 }
 

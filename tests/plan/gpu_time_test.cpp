@@ -4,11 +4,11 @@
 #include <cmath>
 #include <map>
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/models/flops.h"
-#include "support/size.h"
 
 namespace nought::gpu_time_test {
 namespace {
@@ -16,8 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 /// A run of another program whose speed was published, with its batches, and with what is nearest to its recomputation:
-/// full for whole blocks or MLPs, selective for activations. Runs in FP8 are left out, as products of FP8 are computed in
-/// bf16 here; and what LLMQ keeps on the host for the larger models, which it moves beside its passes.
+/// full for whole blocks or MLPs, selective for activations. Runs in FP8 are left out, as products of FP8 are computed
+/// in bf16 here; and what LLMQ keeps on the host for the larger models, which it moves beside its passes.
 struct Published {
   std::string name, gpu;
   double tokens;  // per second of each GPU
@@ -29,20 +29,16 @@ struct Published {
 };
 
 Json gpt2(int64_t hidden, int64_t layers, int64_t heads) {
-  return {{"model_type", "gpt2"}, {"vocab_size", 50304}, {"n_embd", hidden}, {"n_layer", layers}, {"n_head", heads},
-          {"n_positions", 1024}};
+  return {{"model_type", "gpt2"}, {"vocab_size", 50304}, {"n_embd", hidden},
+          {"n_layer", layers},    {"n_head", heads},     {"n_positions", 1024}};
 }
 
 Json qwen(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t intermediate, int64_t vocab,
           bool tied) {
-  return {{"model_type", "qwen2"},
-          {"vocab_size", vocab},
-          {"hidden_size", hidden},
-          {"intermediate_size", intermediate},
-          {"num_hidden_layers", layers},
-          {"num_attention_heads", heads},
-          {"num_key_value_heads", kv_heads},
-          {"tie_word_embeddings", tied},
+  return {{"model_type", "qwen2"},           {"vocab_size", vocab},
+          {"hidden_size", hidden},           {"intermediate_size", intermediate},
+          {"num_hidden_layers", layers},     {"num_attention_heads", heads},
+          {"num_key_value_heads", kv_heads}, {"tie_word_embeddings", tied},
           {"max_position_embeddings", 32768}};
 }
 
@@ -50,9 +46,9 @@ const Json kGpt124 = gpt2(768, 12, 12), kGpt1558 = gpt2(1600, 48, 25);
 const Json kQwen05 = qwen(896, 24, 14, 2, 4864, 151936, true), kQwen15 = qwen(1536, 28, 12, 2, 8960, 151936, true),
            kQwen3 = qwen(2048, 36, 16, 2, 11008, 151936, true), kQwen7 = qwen(3584, 28, 28, 4, 18944, 152064, false),
            kQwen14 = qwen(5120, 48, 40, 8, 13824, 152064, false);
-const Json kLlama8 = {{"model_type", "llama"},        {"vocab_size", 128256},        {"hidden_size", 4096},
-                      {"intermediate_size", 14336},   {"num_hidden_layers", 32},     {"num_attention_heads", 32},
-                      {"num_key_value_heads", 8},     {"tie_word_embeddings", false}, {"max_position_embeddings", 8192}};
+const Json kLlama8 = {{"model_type", "llama"},      {"vocab_size", 128256},         {"hidden_size", 4096},
+                      {"intermediate_size", 14336}, {"num_hidden_layers", 32},      {"num_attention_heads", 32},
+                      {"num_key_value_heads", 8},   {"tie_word_embeddings", false}, {"max_position_embeddings", 8192}};
 
 // llm.c: scripts/run_gpt2_*.sh and its discussions; LLMQ: benchmarks/{H100x1,H100x8,4090x1}.md; torchtitan:
 // benchmarks/llama3_h100_202412_torchtitan.md; torch.compile: modded-nanogpt's record 7.
@@ -117,14 +113,22 @@ TEST(GpuTime, published_runs_are_predicted_within_30_percent_and_15_in_the_mean)
   EXPECT_LE(sum / static_cast<double>(published().size()), 0.15);
 }
 
-const Json kSmall = {{"model_type", "llama"},       {"vocab_size", 256},        {"hidden_size", 64},
-                     {"intermediate_size", 128},    {"num_hidden_layers", 4},   {"num_attention_heads", 4},
+const Json kSmall = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 64},
+                     {"intermediate_size", 128},     {"num_hidden_layers", 4}, {"num_attention_heads", 4},
                      {"max_position_embeddings", 64}};
 
 /// One of everything, but for what is named, which is slow.
 GpuRates slow(double GpuRates::*what) {
-  GpuRates rates{.name = "slow", .peak = 1e15, .products = 1e15, .products_f32 = 1e15, .attention = 1e15,
-                 .memory = 1e12, .exchange = 1e12, .bus = 1e12, .host_memory = 1e12, .launch = 1e-12};
+  GpuRates rates{.name = "slow",
+                 .peak = 1e15,
+                 .products = 1e15,
+                 .products_f32 = 1e15,
+                 .attention = 1e15,
+                 .memory = 1e12,
+                 .exchange = 1e12,
+                 .bus = 1e12,
+                 .host_memory = 1e12,
+                 .launch = 1e-12};
   rates.*what = what == &GpuRates::launch ? 1 : 1e6;
   return rates;
 }
@@ -138,11 +142,13 @@ double shown(const StepTime& time, std::string_view name) {
 TEST(GpuTime, what_is_slow_is_named_as_the_limit) {
   Layout layout = on_gpus(2, 2, 2, 1, 64);
   layout.sharding.offload_optimizer.tier.pool = Pool::host;
-  const std::map<std::string, double GpuRates::*> limits = {
-      {"products", &GpuRates::products},           {"attention", &GpuRates::attention},
-      {"memory traffic", &GpuRates::memory},       {"exchange", &GpuRates::exchange},
-      {"bus", &GpuRates::bus},                     {"launches", &GpuRates::launch},
-      {"optimizer on the host", &GpuRates::host_memory}};
+  const std::map<std::string, double GpuRates::*> limits = {{"products", &GpuRates::products},
+                                                            {"attention", &GpuRates::attention},
+                                                            {"memory traffic", &GpuRates::memory},
+                                                            {"exchange", &GpuRates::exchange},
+                                                            {"bus", &GpuRates::bus},
+                                                            {"launches", &GpuRates::launch},
+                                                            {"optimizer on the host", &GpuRates::host_memory}};
   for (const auto& [name, rate] : limits) {
     const StepTime time = time_of(kSmall, layout, slow(rate));
     EXPECT_EQ(time.throughput->limit, name);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/engine/model_schedule.h"
+#include "nought/models/adapter_modules.h"
 #include "nought/weights/model_source.h"
 
 namespace nought::qlora_test {
@@ -129,6 +130,32 @@ TEST(Qlora, stages_change_no_bit_and_the_model_stays) {
   const test::TrainingResult first = on(sharded(2, 0)).run();
   EXPECT_NE(first.losses[0], first.losses[2]) << "something moves";
   for (const int stage : {1, 2, 3}) test::expect_same_bits(on(sharded(2, stage)).run(), first);
+}
+
+/// A model whose blocks no rank cuts, with an adapter, in codes that are made of its initial values.
+TrainingCase whole_blocks(const MeshLayout& mesh) {
+  const ModelConfig base =
+      test::small_model("grouped_heads", 2, {{"hidden_size", 128}, {"intermediate_size", 256}, {"head_dim", 64}});
+  const ModelConfig config =
+      with_adapter(base, resolve_adapter({.r = 4, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+  TrainingCase each = test::learning(config, mesh);
+  each.freezing.codes = kNf4;
+  each.steps.end = 4, each.lr = 5e-2;
+  return each;
+}
+
+NOUGHT_SIZE(medium);
+TEST(Qlora, ranks_that_share_matrices_sequences_and_layers_have_the_losses_of_one) {
+  const test::TrainingResult one = whole_blocks({}).run();
+  EXPECT_NE(one.losses[0], one.losses[3]) << "something moves";
+  for (const MeshLayout& mesh :
+       {MeshLayout{.sizes = {.tensor = 2}}, MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3},
+        MeshLayout{.sizes = {.context = 2}}, MeshLayout{.sizes = {.pipeline = 2}}}) {
+    const TrainingCase each = whole_blocks(mesh);
+    SCOPED_TRACE(each.str());
+    const test::TrainingResult result = each.run();
+    for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(result.losses[i], one.losses[i], 1e-5) << i;
+  }
 }
 
 TEST(Qlora, codes_of_another_kind_and_blocks_that_ranks_cut_are_refused_by_name) {

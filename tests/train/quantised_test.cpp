@@ -80,6 +80,13 @@ TEST_F(Quantised, the_codes_of_q8_0_may_be_kept_and_have_the_same_logits) {
   }
 }
 
+/// Ranks that share matrices hold them dense: blocks of 4 bits need not begin with their rows.
+TEST_F(Quantised, the_codes_of_nf4_may_be_kept_and_have_the_same_logits) {
+  const std::string folder = golden_folder("quant/bnb_nf4");
+  expect_on({}, folder, folder + "/golden.safetensors", /*keeps_codes=*/true);
+  expect_on(sharded(2, 3), folder, folder + "/golden.safetensors", /*keeps_codes=*/true);
+}
+
 std::vector<float> values_of(const StateSource& source, const Parameter& parameter, Memory& memory) {
   const Tensor values = Tensor::empty(memory, parameter.placement.global, DType::f32, Category::workspace);
   source.fill(StateKind::master, parameter, Interval{0, values.numel()}, values);

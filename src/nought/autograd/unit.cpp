@@ -76,6 +76,7 @@ Weight ParameterView::weight() const {
     const Parameter& parameter = unit_->parameters()[i];
     const Interval blocks{(parameter.range.begin - begin) / kCodeBlockBytes,
                           (parameter.range.end - begin) / kCodeBlockBytes};
+    if (blocks.empty()) continue;  // other ranks hold it
     context.run(DecodeScales{.codes = of_blocks.flat(blocks.begin, blocks.end),
                              .nested = nested.flat(parameter.nested.begin, parameter.nested.end),
                              .scales = decoded.flat(blocks.begin, blocks.end)});

@@ -73,7 +73,8 @@ void add_bus(std::vector<StepPart>& parts, const Prediction& prediction, const G
   StepPart part{.name = "bus", .amount = up + down, .rate = gpu.bus * (up + down) / std::max(up, down)};
   double after = 0;
   if (states.tier.pool != Pool::device && !states.early && !states.delay_after) {
-    const int parts_of_all = layout.zero_stage > 0 ? layout.ranks / layout.replicas : layout.tensor_ranks * layout.stages();
+    const int parts_of_all =
+        layout.zero_stage > 0 ? layout.ranks / layout.replicas : layout.tensor_ranks * layout.stages();
     const double trained =
         static_cast<double>((prediction.parameters - prediction.frozen) * size_of(layout.sharding.dtype));
     after = std::min(up, trained / parts_of_all) / gpu.bus;

@@ -293,8 +293,8 @@ void AdapterWeights::fill_combined(const Parameter& parameter, Interval elements
 
 void AdapterWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                           const Tensor& destination) const {
-  const bool saved = adapters_.size() == 1 && adapters_[0].adapter.saves(parameter.name);
-  if (parameter.role != ParameterRole::adapter && !saved) return base_.fill(kind, parameter, elements, destination);
+  if (parameter.role != ParameterRole::adapter && !saves(parameter))
+    return base_.fill(kind, parameter, elements, destination);
   if (kind != StateKind::master) {
     Stream here;
     return zero(destination, here);

@@ -63,7 +63,7 @@ class AdapterWeights final : public StateSource {
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
   std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
-    return base_.four_bits(parameter);
+    return saves(parameter) ? std::nullopt : base_.four_bits(parameter);
   }
 
  private:
@@ -73,6 +73,10 @@ class AdapterWeights final : public StateSource {
     double scale;
   };
   void check(const One& one, const Model& model) const;
+  /// Whether the adapter has a parameter of the model whole.
+  bool saves(const Parameter& parameter) const {
+    return adapters_.size() == 1 && adapters_[0].adapter.saves(parameter.name);
+  }
   /// All of a tensor, in the parameter's own layout.
   Tensor read(const One& one, const Parameter& parameter, const Shape& shape) const;
   /// One element after the other of a factor that several adapters have rows or columns of.

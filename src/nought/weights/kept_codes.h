@@ -5,9 +5,10 @@
 
 namespace nought {
 
-/// What `source` stores in blocks of Q8_0, which products and lookups read as they are (kernels/weight.h), is kept so:
-/// in half the memory of 16 bits, with the values of the file. Others, and matrices whose rows a rank does not hold in
-/// whole blocks, stay dense. Do it before the parameters get their storage. Returns whether anything is kept.
+/// What `source` stores in blocks of Q8_0, NF4 or FP4, which products and lookups read as they are (kernels/weight.h),
+/// is kept so: in a half or a quarter of the memory of 16 bits, with the values of the file. Others, matrices whose
+/// rows a rank does not hold in whole blocks, and in 4 bits those that ranks share, stay dense. Do it before the
+/// parameters get their storage. Returns whether anything is kept.
 bool keep_stored_codes(const ModelSource& source, Model& model);
 
 }  // namespace nought
