@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/comm/thread.h"
+#include "nought/io/files.h"
 #include "nought/models/names.h"
+#include "nought/weights/four_bit_folder.h"
 
 namespace nought::convert_test {
 namespace {
@@ -129,6 +131,52 @@ TEST(Convert, says_what_it_cannot_read_and_never_writes_over_its_source) {
               HasSubstr("the folder that is read"));
   folder.write("empty/config.json", "{}");
   EXPECT_THAT(message_of<ConfigError>([&] { ModelSource{folder / "empty"}; }), HasSubstr("model_type"));
+}
+
+TEST(Convert, four_bits_are_the_folder_of_bitsandbytes_and_come_back_as_the_same_bytes) {
+  TempFolder folder;
+  const auto memory = Memory::create();
+  const std::string original = golden_folder("lora/nf4/original"), base = golden_folder("lora/nf4/base");
+  convert_to_four_bits(ModelSource(original), folder / "nf4", CodeKind::nf4, {}, *memory);
+  expect_same_tensors(base, folder / "nf4");
+  const auto config_of = [](const fs::path& of) { return nlohmann::json::parse(read_bytes(of / "config.json")); };
+  EXPECT_EQ(config_of(folder / "nf4").at("quantization_config"), config_of(base).at("quantization_config"));
+  convert_to_four_bits(ModelSource(base), folder / "again", CodeKind::nf4, {}, *memory);
+  expect_same_tensors(base, folder / "again");
+  convert_to_four_bits(ModelSource(original), folder / "fp4", CodeKind::fp4, {}, *memory);
+  convert_to_four_bits(ModelSource(folder / "fp4"), folder / "fp4_again", CodeKind::fp4, {}, *memory);
+  expect_same_tensors(folder / "fp4", folder / "fp4_again");
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                convert_to_four_bits(ModelSource(golden_folder("open/gpt2")), folder / "gpt2", CodeKind::nf4, {},
+                                     *memory);
+              }),
+              HasSubstr("gpt2 models are not written in 4 bits"));
+}
+
+/// In one line with its name.
+TEST(Convert, codes_of_4_bits_whose_state_is_damaged_are_refused) {
+  TempFolder folder;
+  for (const std::string state : {"", "{}", "{\"blocksize\": 64", R"({"blocksize": 64, "shape": [1, 2]})"}) {
+    const SafetensorsFile file(golden_folder("lora/nf4/base") + "/model.safetensors");
+    const auto memory = Memory::create();
+    std::vector<TensorSpec> specs;
+    const std::string damaged = "model.layers.0.mlp.up_proj.weight.quant_state.bitsandbytes__nf4";
+    for (const TensorEntry& entry : file.entries())
+      specs.push_back({entry.name, entry.dtype, entry.name == damaged ? Shape{std::ssize(state)} : entry.shape});
+    folder.write("in/config.json", read_bytes(golden_folder("lora/nf4/base") + "/config.json"));
+    SafetensorsWriter writer(folder / "in/model.safetensors", specs);
+    for (const TensorEntry& entry : file.entries()) {
+      Tensor values = file.load(entry.name, *memory);
+      if (entry.name == damaged) {
+        values = Tensor::empty(*memory, {std::ssize(state)}, DType::u8, Category::workspace);
+        std::copy(state.begin(), state.end(), values.data<uint8_t>());
+      }
+      writer.write(entry.name, values);
+    }
+    writer.finish();
+    EXPECT_THAT(message_of<IoError>([&] { ModelSource{folder / "in"}.weights(); }), HasSubstr("up_proj.weight"))
+        << state;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
 #include "nought/models/gguf_metadata.h"
+#include "nought/weights/four_bit_folder.h"
 #include "nought/weights/gguf_adapter.h"
 
 namespace nought {
@@ -31,6 +33,7 @@ struct ConvertFlags {
     if (gguf() && is_adapter) return "a GGUF adapter in " + (outtype.empty() ? "f32" : outtype);
     if (gguf()) return "a GGUF file with matrices in " + (outtype.empty() ? "f16" : outtype);
     if (is_adapter) return "an adapter's folder";
+    if (!outtype.empty()) return "a folder of bitsandbytes with matrices in " + outtype;
     return "a Hugging Face folder with safetensors" + (dtype.empty() ? "" : " in " + dtype);
   }
 };
@@ -47,16 +50,31 @@ GgufType parse_outtype(const std::string& text) {
   fail<ConfigError>("--outtype must be f32, f16, bf16 or q8_0, got {}", text);
 }
 
+/// The codes of a folder of bitsandbytes; nothing for a type of GGUF.
+std::optional<CodeKind> four_bits_of(const std::string& outtype) {
+  for (const CodeKind kind : {CodeKind::nf4, CodeKind::fp4})
+    if (name_of(kind) == outtype) return kind;
+  return std::nullopt;
+}
+
 /// An option of one format says nothing to the other.
 void check_options(const ConvertFlags& options) {
   require<ConfigError>(options.format.empty() || options.format == "safetensors" || options.format == "gguf",
                        "--format must be safetensors or gguf, got {}", options.format);
   require<ConfigError>(!options.gguf() || (options.dtype.empty() && options.max_shard_size.empty()),
                        "--dtype and --max-shard-size are for safetensors; the format is gguf, which has --outtype");
-  require<ConfigError>(options.gguf() || options.outtype.empty(),
-                       "--outtype is for --format gguf; the format is safetensors, which has --dtype");
+  const bool four_bits = four_bits_of(options.outtype).has_value();
+  require<ConfigError>(!four_bits || !options.gguf(), "--outtype {} is a folder's; the format is gguf",
+                       options.outtype);
+  require<ConfigError>(options.gguf() || four_bits || options.outtype.empty(),
+                       "--outtype is for --format gguf, or nf4 or fp4; the format is safetensors, which has --dtype");
+  require<ConfigError>(
+      !four_bits || !options.merge,
+      "--merge and --outtype {}: codes round away most of what an adapter adds: write the merged model "
+      "in 16 bits, without --outtype",
+      options.outtype);
   if (!options.dtype.empty()) parse_dtype(options.dtype);
-  if (!options.outtype.empty()) parse_outtype(options.outtype);
+  if (!options.outtype.empty() && !four_bits) parse_outtype(options.outtype);
   if (!options.max_shard_size.empty()) parse_bytes(options.max_shard_size, "--max-shard-size");
 }
 
@@ -85,7 +103,11 @@ ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memo
       ++report.tensors, report.bytes += tensor.bytes();
     return report;
   }
-  if (is_adapter) return convert_to_adapter(source, options.target, memory);
+  if (is_adapter) {
+    require<ConfigError>(options.outtype.empty(), "--outtype {} is a model's: {} is an adapter", options.outtype,
+                         options.source);
+    return convert_to_adapter(source, options.target, memory);
+  }
   if (options.gguf())
     return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
                            memory);
@@ -93,6 +115,8 @@ ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memo
   if (!options.dtype.empty()) convert.dtype = parse_dtype(options.dtype);
   if (!options.max_shard_size.empty())
     convert.max_shard_bytes = parse_bytes(options.max_shard_size, "--max-shard-size");
+  if (const auto kind = four_bits_of(options.outtype))
+    return convert_to_four_bits(source, options.target, *kind, convert, memory);
   return convert_to_hf(source, options.target, convert, memory);
 }
 
@@ -131,8 +155,8 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder or a GGUF file, streamed",
       {"nought convert out/checkpoint-500 out/model --dtype bf16", "nought convert MODEL_DIR OUT --max-shard-size 2GB",
-       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert ADAPTER_DIR merged --merge",
-       "nought convert ADAPTER_DIR adapter.gguf"});
+       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert MODEL_DIR OUT --outtype nf4",
+       "nought convert ADAPTER_DIR merged --merge", "nought convert ADAPTER_DIR adapter.gguf"});
   command->footer(
       command->get_footer() +
       fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in gemma2 and gemma3 alone: with "
@@ -153,8 +177,10 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   command->add_option("--dtype", options->dtype,
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
-  command->add_option("--outtype", options->outtype,
-                      "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16, f32 for an adapter");
+  command->add_option(
+      "--outtype", options->outtype,
+      "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16, f32 for an adapter. nf4 or fp4: a folder "
+      "with the codes of bitsandbytes");
   command->add_flag("--merge", options->merge,
                     "Of an adapter: write its model with the adapter added into the weights; without it, the adapter");
   add_adapter_options(*command, options->adapters);

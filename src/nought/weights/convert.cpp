@@ -34,11 +34,13 @@ std::string tokenizer_name(const ModelSource& source) {
 
 }  // namespace
 
-void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
+void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory,
+                  const std::function<bool(const Parameter&)>& is_wanted) {
   // One buffer for all: blocks of their own sizes would each stay in the pool.
   const Tensor bytes = Tensor::empty(memory, {kBlockBytes}, DType::u8, Category::workspace);
   for (const auto& unit : source.model().units())
     for (const Parameter& parameter : unit->parameters()) {
+      if (!is_wanted(parameter)) continue;
       // What is decoded goes on as it is: codes of the same format come out as they went in.
       const bool decoded = source.stored() != nullptr && source.stored()->decodes(parameter);
       const Tensor buffer = bytes.reinterpret(decoded ? DType::f32 : source.dtype_of(parameter));
@@ -52,6 +54,11 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
     }
 }
 
+void export_companions_of(const ModelSource& source, DType dtype, const fs::path& folder) {
+  const std::string tokenizer = tokenizer_name(source);
+  export_companions(source.config(), dtype, {tokenizer.empty() ? source.folder().string() : tokenizer}, folder);
+}
+
 ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, const ConvertOptions& options,
                             Memory& memory) {
   std::error_code ignored;
@@ -62,9 +69,7 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   HfFolderWriter writer(folder, specs, options.max_shard_bytes);
   copy_weights(source, writer, memory);
   writer.finish();
-  const std::string tokenizer = tokenizer_name(source);
-  export_companions(source.config(), dtype_of_most(specs), {tokenizer.empty() ? source.folder().string() : tokenizer},
-                    folder);
+  export_companions_of(source, dtype_of_most(specs), folder);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
   return report;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,8 +30,13 @@ struct ConvertReport {
   std::vector<std::string> notes = {};  // one line for each thing that a reader of the files computes differently
 };
 
-/// Streams every parameter of `source` into `sink`, at most 16 MiB at a time.
-void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory);
+/// Streams the parameters of `source` that are wanted into `sink`, at most 16 MiB at a time.
+void copy_weights(
+    const ModelSource& source, WeightSink& sink, Memory& memory,
+    const std::function<bool(const Parameter&)>& is_wanted = [](const Parameter&) { return true; });
+
+/// Writes what a folder holds beside its weights, as the source has it. dtype: what config.json says of the weights.
+void export_companions_of(const ModelSource& source, DType dtype, const std::filesystem::path& folder);
 
 /// Writes `source` as a Hugging Face folder: weights under Hugging Face's names, config.json and tokenizer. A tied
 /// weight is written once. ConfigError if `folder` is the folder of the source.
