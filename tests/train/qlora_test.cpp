@@ -125,6 +125,15 @@ TEST(Qlora, scales_that_are_kept_as_fp32_have_the_values_of_the_file) {
     });
 }
 
+TEST(Qlora, what_is_kept_in_codes_is_said) {
+  on({}).on_ranks([](TrainingRank& rank) {
+    EXPECT_EQ(describe_four_bits(rank.decoder), "7 matrices, 74% of the parameters, are kept in nf4");
+  });
+  TrainingCase dense = on({});
+  dense.freezing = {};
+  dense.on_ranks([](TrainingRank& rank) { EXPECT_EQ(describe_four_bits(rank.decoder), ""); });
+}
+
 NOUGHT_SIZE(medium);
 TEST(Qlora, stages_change_no_bit_and_the_model_stays) {
   const test::TrainingResult first = on(sharded(2, 0)).run();

@@ -116,10 +116,10 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
   if (const Json* quantization = reader.value("quantization_config")) {
     const bool named = quantization->is_object() && quantization->contains("quant_method");
     config.quantization = named ? quantization->at("quant_method").dump() : "unnamed";
-    config.notes.push_back(
-        fmt::format("quantization_config ({}): the weights are decoded when they are read, and the numbers are those "
-                    "of the dense model{}",
-                    config.quantization, reads_quantization(config.quantization) ? "" : "; these cannot be loaded"));
+    config.notes.push_back(fmt::format(
+        "quantization_config ({}): the weights are decoded when they are read, or as products read them, and "
+        "the numbers are those of the dense model{}",
+        config.quantization, reads_quantization(config.quantization) ? "" : "; these cannot be loaded"));
   }
   if (reader.value("auto_map")) {
     config.notes.push_back(

@@ -49,4 +49,25 @@ Model& apply(const Freezing& freezing, Model& model) {
   return model;
 }
 
+std::string describe_four_bits(const Model& model) {
+  int64_t matrices = 0, kept = 0, all = 0, left = 0;
+  std::string kind, first_left;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const int64_t numel = parameter.placement.global.numel();
+      all += numel;
+      if (parameter.quantized && is_four_bits(parameter.codes.kind)) {
+        ++matrices, kept += numel, kind = name_of(parameter.codes.kind);
+      } else if (parameter.role == ParameterRole::matrix && !parameter.trainable && numel % kFourBitBlock != 0) {
+        if (left++ == 0) first_left = parameter.name;
+      }
+    }
+  if (matrices == 0) return "";
+  const std::string rest = left == 0 ? ""
+                                     : fmt::format("; {} of no whole blocks of {} elements are not, {} for one", left,
+                                                   kFourBitBlock, first_left);
+  return fmt::format("{} matrices, {:.0f}% of the parameters, are kept in {}{}", matrices,
+                     100 * static_cast<double>(kept) / static_cast<double>(all), kind, rest);
+}
+
 }  // namespace nought

@@ -163,6 +163,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .peak_flops = peak_->flops(),
                      .peak_name = std::string(matrix_peak_name(plan_.layout.sharding.dtype)) + peak_->note(),
                      .notes = decoder_.config().notes};
+  if (std::string codes = describe_four_bits(decoder_); !codes.empty()) summary.notes.push_back(std::move(codes));
   if (model_.reduce_buckets() < model_.trained_segments())
     summary.notes.push_back(fmt::format(
         "gradients of {} Units travel in {} collective{}", model_.trained_segments(), model_.reduce_buckets(),
