@@ -1,5 +1,7 @@
 // QLoRA: an adapter on a model whose matrices are kept in codes of 4 bits. Logits and gradients are those of peft with
 // bitsandbytes, the codes are those of its files to the bit, and layouts change nothing.
+#include <cmath>
+
 #include "support/golden.h"
 #include "support/golden_output.h"
 #include "support/message_of.h"
@@ -164,6 +166,25 @@ TEST(Qlora, ranks_that_share_matrices_sequences_and_layers_have_the_losses_of_on
     SCOPED_TRACE(each.str());
     const test::TrainingResult result = each.run();
     for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(result.losses[i], one.losses[i], 1e-5) << i;
+  }
+}
+
+NOUGHT_SIZE(medium);
+TEST(Qlora, every_family_trains_with_the_same_bits_at_stages_0_and_3) {
+  for (const char* name : test::kGoldenFamilies) {
+    SCOPED_TRACE(name);
+    const ModelConfig base = ModelConfig::from_folder(test::golden_folder(name));
+    const ModelConfig config =
+        with_adapter(base, resolve_adapter({.r = 1, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+    const auto at = [&](int stage) {
+      TrainingCase each = test::learning(config, sharded(2, stage));
+      each.freezing.codes = kNf4;
+      each.steps.end = 2;
+      return each.run();
+    };
+    const test::TrainingResult result = at(0);
+    EXPECT_TRUE(std::isfinite(result.losses[1]));
+    test::expect_same_bits(at(3), result);
   }
 }
 
