@@ -70,6 +70,7 @@ Block::Block(const Size& grid, const Size& block, const Index& index, size_t dyn
     thread.block = this;
     thread.index = {number % size_.x, number / size_.x % size_.y, number / size_.x / size_.y};
     thread.state = State::ready;
+    thread.copies.assign(1, {});
     thread.fiber.start(&Block::run_thread, &thread);
   }
 }
@@ -110,6 +111,20 @@ void Block::wait(State state, const Where& where) {
   thread.state = state;
   thread.where = where;
   thread.fiber.pause();
+}
+
+void Block::begin_copy(std::function<void()> copy) {
+  threads_[static_cast<size_t>(running_)]->copies.back().push_back(std::move(copy));
+}
+
+void Block::end_group_of_copies() { threads_[static_cast<size_t>(running_)]->copies.emplace_back(); }
+
+void Block::make_copies(size_t left) {
+  auto& groups = threads_[static_cast<size_t>(running_)]->copies;
+  while (groups.size() > left + 1) {
+    for (const std::function<void()>& copy : groups.front()) copy();
+    groups.erase(groups.begin());
+  }
 }
 
 void Block::barrier(const Where& where) { wait(State::at_barrier, where); }

@@ -99,6 +99,12 @@ class Block {
   /// The array that is declared there; `type` tells the instances of a template apart.
   SharedArray& shared(const void* type, size_t element, size_t count, const Where& where);
   size_t dynamic_bytes() const { return dynamic_bytes_; }
+
+  /// A copy that the calling thread has begun: it is made when the thread waits for its group.
+  void begin_copy(std::function<void()> copy);
+  void end_group_of_copies();
+  /// Makes the copies of all groups of the calling thread but the last `left`.
+  void make_copies(size_t left);
   void check_read(SharedArray& array, size_t i);
   void check_write(SharedArray& array, size_t i);
 
@@ -112,6 +118,7 @@ class Block {
     Where where;
     uint32_t mask = 0;
     bool orders = true;
+    std::vector<std::vector<std::function<void()>>> copies;  // by group; the last one is open
   };
   struct Warp {
     std::array<uint64_t, kWarp> brought{}, given{};

@@ -1,6 +1,6 @@
-// The instructions of tensor cores that our kernels use, as a host compiler reads them: ldmatrix of four 8 x 8
-// matrices, and mma.m16n8k16. What a lane holds is what the PTX manual says: lane l has row l / 4 and columns 2 (l % 4)
-// and the next of each 8 x 8 matrix.
+// The instructions of tensor cores that our kernels use, and the copies that feed them, as a host compiler reads them:
+// cp.async, ldmatrix of four 8 x 8 matrices, and mma.m16n8k16. What a lane holds is what the PTX manual says: lane l
+// has row l / 4 and columns 2 (l % 4) and the next of each 8 x 8 matrix.
 #pragma once
 
 #include <array>
@@ -33,6 +33,22 @@ void load_matrices(uint32_t (&registers)[4], const Tile& tile, int row, NOUGHT_C
       registers[m] = pair_of(own.values[inner], own.values[inner + 1]);
     }
   }
+}
+
+/// An element comes when its thread waits for it, and others see it behind a barrier.
+template <class Row>
+void copy_async(const Shared<Row>& tile, int at, const void* from, bool exists, NOUGHT_CALLER) {
+  if (exists) aligned(from, sizeof(Row), file, line);
+  Block::current().begin_copy([=] {
+    Row row{};
+    if (exists) std::memcpy(&row, from, sizeof(Row));
+    tile[at] = row;
+  });
+}
+inline void commit_copies() { Block::current().end_group_of_copies(); }
+template <int kLeft>
+void wait_for_copies() {
+  Block::current().make_copies(kLeft);
 }
 
 /// d += a b, in fp32: a is 16 x 16, b 16 x 8, d 16 x 8.

@@ -22,7 +22,8 @@ struct AttentionSizes {
   const SpanOnDevice* spans = nullptr;   // on the device, as what follows
   const KeySegment* segments = nullptr;  // the keys that any sequence has; of the backward pass
   int64_t num_segments = 0;
-  int64_t tile_rows = 0, query_tiles = 0, key_tiles = 0;  // queries or keys of a tile; tiles of all
+  int64_t query_rows = 0, key_rows = 0;    // queries and keys of a tile
+  int64_t query_tiles = 0, key_tiles = 0;  // tiles of all
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
   bool causal = false;
   double scale = 1, softcap = 0;
@@ -41,16 +42,21 @@ struct AttentionBackwardArrays {
   bool accumulate_sinks = false, accumulate_q = false, accumulate_kv = false;
 };
 
-// attention_plain.cu: multiplications and additions, for f32 and f64. `tile_rows` is kPlainRows.
+// attention_plain.cu: multiplications and additions, for f32 and f64. Tiles have kPlainRows queries and keys.
 inline constexpr int64_t kPlainRows = 16;
 void attention_plain(const Launch& where, const AttentionArrays& a, const AttentionSizes& s);
 void attention_backward_plain(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s);
 
-// attention_mma.cu, attention_mma_backward.cu: tensor cores, for bf16 and f16. `tile_rows` is kMmaRows. Probabilities
-// and gradients of scores are rounded to that dtype before they are multiplied.
-inline constexpr int64_t kMmaRows = 64;
+// attention_mma.cu, attention_mma_queries.cu, attention_mma_keys.cu: tensor cores, for bf16 and f16. Probabilities and
+// gradients of scores are rounded to that dtype before they are multiplied.
+
+inline constexpr int kMmaRows = 64;  // queries of a tile
+/// Keys of a tile of the backward pass, by the larger one of the sizes of a head of keys and of one of values.
+constexpr int mma_key_rows(int64_t columns) { return columns <= 128 ? 64 : 32; }
 void attention_mma(const Launch& where, const AttentionArrays& a, const AttentionSizes& s);
-void attention_backward_mma(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s);
+/// dq; and dk and dv.
+void attention_queries_mma(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s);
+void attention_keys_mma(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s);
 
 // attention_sums.cu
 /// delta = the sums of out * d_out over each head of a query; d_sinks [+=] if there are any. First of a backward pass.

@@ -1,6 +1,7 @@
 // Attention on the device: where sequences lie, which kernels run, and what they need beside their operands.
 #include "nought/cuda/backend/attention_start.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "nought/cuda/backend/attention.h"
@@ -19,14 +20,15 @@ const T* on_device(const std::vector<T>& values, Place& at) {
   return static_cast<const T*>(there);
 }
 
-/// Sizes for tiles of so many queries or keys.
-AttentionSizes sizes_of(const AttentionShape& shape, int64_t tile_rows, Place& at) {
+/// Sizes for tiles of so many queries and keys.
+AttentionSizes sizes_of(const AttentionShape& shape, int64_t query_rows, int64_t key_rows, Place& at) {
   AttentionSizes sizes{.sequences = shape.num_sequences(),
                        .q_tokens = shape.q_tokens(),
                        .k_tokens = shape.k_tokens(),
                        .q_length = shape.q_length,
                        .k_length = shape.k_length,
-                       .tile_rows = tile_rows,
+                       .query_rows = query_rows,
+                       .key_rows = key_rows,
                        .num_heads = shape.num_heads,
                        .num_kv_heads = shape.num_kv_heads,
                        .head_dim = shape.head_dim,
@@ -35,14 +37,14 @@ AttentionSizes sizes_of(const AttentionShape& shape, int64_t tile_rows, Place& a
                        .causal = shape.causal,
                        .scale = shape.scale,
                        .softcap = shape.softcap};
-  sizes.key_tiles = sizes.sequences * ceil_div(shape.k_length, tile_rows);
+  sizes.key_tiles = sizes.sequences * ceil_div(shape.k_length, key_rows);
   std::vector<SpanOnDevice> spans;
   for (int64_t i = 0; i < sizes.sequences; ++i) {
     const AttentionSpan span = shape.span(i);
     if (!shape.spans.empty())
       spans.push_back(
           {span.q_begin, span.q_length, span.k_begin, span.k_length, span.first_position(), sizes.query_tiles});
-    sizes.query_tiles += ceil_div(span.q_length, tile_rows);
+    sizes.query_tiles += ceil_div(span.q_length, query_rows);
   }
   if (!spans.empty()) sizes.spans = on_device<SpanOnDevice>(spans, at);
   return sizes;
@@ -54,7 +56,7 @@ void add_segments(const AttentionShape& shape, AttentionSizes& sizes, Place& at)
   sizes.key_tiles = 0;
   for (const Interval& keys : key_segments(shape)) {
     segments.push_back({keys.begin, keys.end, sizes.key_tiles});
-    sizes.key_tiles += ceil_div(keys.size(), sizes.tile_rows);
+    sizes.key_tiles += ceil_div(keys.size(), sizes.key_rows);
   }
   sizes.num_segments = std::ssize(segments);
   if (!segments.empty()) sizes.segments = on_device<KeySegment>(segments, at);
@@ -62,6 +64,8 @@ void add_segments(const AttentionShape& shape, AttentionSizes& sizes, Place& at)
 
 /// f32 stays f32: tensor cores have bf16 and f16.
 bool by_tensor_cores(const Heads& q) { return q.base.dtype() == DType::bf16 || q.base.dtype() == DType::f16; }
+
+int64_t key_rows_of(const AttentionShape& shape) { return mma_key_rows(std::max(shape.head_dim, shape.value_dim())); }
 
 bool are_taken(const AttentionShape& shape) {
   return shape.head_dim <= kMostHeadDim && shape.value_dim() <= kMostHeadDim;
@@ -80,8 +84,8 @@ void start(const Attention& op, Place& at) {
                                .out = array_of(op.out),
                                .lse = array_of(op.lse),
                                .sinks = array_of(op.sinks)};
-  if (by_tensor_cores(op.q)) return attention_mma(at.launch, arrays, sizes_of(shape, kMmaRows, at));
-  attention_plain(at.launch, arrays, sizes_of(shape, kPlainRows, at));
+  if (by_tensor_cores(op.q)) return attention_mma(at.launch, arrays, sizes_of(shape, kMmaRows, key_rows_of(shape), at));
+  attention_plain(at.launch, arrays, sizes_of(shape, kPlainRows, kPlainRows, at));
 }
 
 void start(const AttentionBackward& op, Place& at) {
@@ -102,10 +106,13 @@ void start(const AttentionBackward& op, Place& at) {
                                        .accumulate_q = op.accumulate_q,
                                        .accumulate_kv = op.accumulate_kv};
   const bool mma = by_tensor_cores(op.q);
-  AttentionSizes sizes = sizes_of(shape, mma ? kMmaRows : kPlainRows, at);
+  AttentionSizes sizes =
+      mma ? sizes_of(shape, kMmaRows, key_rows_of(shape), at) : sizes_of(shape, kPlainRows, kPlainRows, at);
   add_segments(shape, sizes, at);
   attention_deltas(at.launch, arrays, sizes);
-  mma ? attention_backward_mma(at.launch, arrays, sizes) : attention_backward_plain(at.launch, arrays, sizes);
+  if (!mma) return attention_backward_plain(at.launch, arrays, sizes);
+  attention_queries_mma(at.launch, arrays, sizes);
+  attention_keys_mma(at.launch, arrays, sizes);
 }
 
 void start(const MergeAttention& op, Place& at) {
@@ -114,7 +121,7 @@ void start(const MergeAttention& op, Place& at) {
                    .piece_lse = array_of(op.piece_lse),
                    .out = array_of(op.out),
                    .lse = array_of(op.lse)},
-                  sizes_of(op.shape, kPlainRows, at));
+                  sizes_of(op.shape, kPlainRows, kPlainRows, at));
 }
 
 }  // namespace nought::cuda

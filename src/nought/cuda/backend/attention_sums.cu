@@ -4,19 +4,29 @@
 namespace nought::cuda {
 namespace {
 
-constexpr int kLanes = 16, kRows = kThreads / kLanes;  // rows of a block, half of a warp each
+constexpr int kLanes = 16;  // of a row of a merge, half of a warp
+constexpr int kDeltaLanes = 8, kDeltaRows = kThreads / kDeltaLanes;
 
+/// Eight lanes have a row, by packs.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    deltas_kernel(const T* out, const T* d_out, accumulator_t<T>* deltas, int64_t rows, int64_t n) {
+    deltas_kernel(const T* out, const T* d_out, accumulator_t<T>* deltas, int64_t rows, int64_t n, bool aligned) {
   using Real = accumulator_t<T>;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  for (int64_t first = int64_t{blockIdx.x} * kRows; first < rows; first += int64_t{gridDim.x} * kRows) {
-    const int64_t row = first + threadIdx.x / kLanes;
+  constexpr int kWidth = kPackOf<T>;
+  const int lane = static_cast<int>(threadIdx.x) % kDeltaLanes;
+  for (int64_t first = int64_t{blockIdx.x} * kDeltaRows; first < rows; first += int64_t{gridDim.x} * kDeltaRows) {
+    const int64_t row = first + threadIdx.x / kDeltaLanes, end = row < rows ? n : 0;
+    const T *const x = out + row * n, *const y = d_out + row * n;
     Real sum = 0;
-    if (row < rows)
-      for (int64_t i = lane; i < n; i += kLanes) sum += Real{out[row * n + i]} * Real{d_out[row * n + i]};
-    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+    for (int64_t i = lane * kWidth; i < end; i += kDeltaLanes * kWidth) {
+      if (i + kWidth <= end) {
+        const Values<T, kWidth> a(x + i, aligned), b(y + i, aligned);
+        for (int k = 0; k < kWidth; ++k) sum += a[k] * b[k];
+      } else {
+        for (int64_t k = i; k < end; ++k) sum += Real{x[k]} * Real{y[k]};
+      }
+    }
+    for (int lanes = kDeltaLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
     if (row < rows && lane == 0) deltas[row] = sum;
   }
 }
@@ -70,8 +80,10 @@ void attention_deltas(const Launch& where, const AttentionBackwardArrays& a, con
   visit_float(a.q.array.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const int64_t rows = s.q_tokens * s.num_heads;
-    launch(where, (rows + kRows - 1) / kRows, dim3(kThreads), deltas_kernel<T>, a.out.as<const T>(),
-           a.d_out.as<const T>(), a.delta.as<accumulator_t<T>>(), rows, s.value_dim);
+    const T *const out = a.out.as<const T>(), *const d_out = a.d_out.as<const T>();
+    const bool aligned = s.value_dim % kPackOf<T> == 0 && are_aligned(out, d_out);
+    launch(where, (rows + kDeltaRows - 1) / kDeltaRows, dim3(kThreads), deltas_kernel<T>, out, d_out,
+           a.delta.as<accumulator_t<T>>(), rows, s.value_dim, aligned);
     if (a.d_sinks) launch(where, s.num_heads, dim3(kThreads), d_sinks_kernel<T>, a, s);
   });
 }

@@ -6,13 +6,6 @@
 #include "nought/cuda/backend/attention.h"
 #include "nought/cuda/backend/kernel.h"
 
-// Loops over arrays that are to stay in registers.
-#ifdef __CUDACC__
-#define NOUGHT_UNROLL _Pragma("unroll")
-#else
-#define NOUGHT_UNROLL
-#endif
-
 namespace nought::cuda {
 
 template <class T>
@@ -51,11 +44,11 @@ __device__ inline int64_t last_before(const Part* parts, int64_t count, int64_t 
 /// The tile of this number among those of all sequences.
 __device__ inline QueryTile query_tile(const AttentionSizes& s, int64_t number) {
   if (s.spans == nullptr) {
-    const int64_t each = (s.q_length + s.tile_rows - 1) / s.tile_rows;
-    return {span_of(s, number / each), number % each * s.tile_rows};
+    const int64_t each = (s.q_length + s.query_rows - 1) / s.query_rows;
+    return {span_of(s, number / each), number % each * s.query_rows};
   }
   const SpanOnDevice span = s.spans[last_before(s.spans, s.sequences, number)];
-  return {span, (number - span.tiles) * s.tile_rows};
+  return {span, (number - span.tiles) * s.query_rows};
 }
 
 /// True if query i of the sequence sees key j; neither need exist.
@@ -86,13 +79,13 @@ struct KeyTile {
 /// The tile of this number among those of all keys.
 __device__ inline KeyTile key_tile(const AttentionSizes& s, int64_t number) {
   if (s.segments == nullptr) {
-    const int64_t each = (s.k_length + s.tile_rows - 1) / s.tile_rows, sequence = number / each;
-    const int64_t begin = sequence * s.k_length + number % each * s.tile_rows;
-    return {{begin, least(begin + s.tile_rows, (sequence + 1) * s.k_length)}, {sequence, sequence + 1}};
+    const int64_t each = (s.k_length + s.key_rows - 1) / s.key_rows, sequence = number / each;
+    const int64_t begin = sequence * s.k_length + number % each * s.key_rows;
+    return {{begin, least(begin + s.key_rows, (sequence + 1) * s.k_length)}, {sequence, sequence + 1}};
   }
   const KeySegment& segment = s.segments[last_before(s.segments, s.num_segments, number)];
-  const int64_t begin = segment.begin + (number - segment.tiles) * s.tile_rows;
-  return {{begin, least(begin + s.tile_rows, segment.end)}, {0, s.sequences}};
+  const int64_t begin = segment.begin + (number - segment.tiles) * s.key_rows;
+  return {{begin, least(begin + s.key_rows, segment.end)}, {0, s.sequences}};
 }
 
 __device__ inline int64_t statistic_at(const AttentionSizes& s, const SpanOnDevice& span, int64_t head, int64_t i) {
@@ -137,16 +130,16 @@ __device__ inline Softmax<Real> start_softmax(const T* sinks, int64_t head) {
   return {static_cast<Real>(sinks[head]), 1};
 }
 
-/// As launch(), with dynamic shared memory.
+/// As launch() of blocks that have work of their own size, with dynamic shared memory.
 template <class... Expected, class... Given>
 void launch_with(const Launch& where, int64_t pieces, dim3 block, size_t shared_bytes, void (*kernel)(Expected...),
                  Given... arguments) {
   if (pieces <= 0) return;
-  constexpr size_t kAlways = size_t{48} << 10;  // more must be asked for
+  constexpr size_t kAlways = size_t{40} << 10;  // more must be asked for: 48 KiB with what kernels declare
   if (shared_bytes > kAlways)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(pieces < where.max_blocks ? pieces : where.max_blocks));
+  config.gridDim = dim3(static_cast<unsigned>(pieces < where.max_tiles ? pieces : where.max_tiles));
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = where.stream;

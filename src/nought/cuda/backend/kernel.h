@@ -9,6 +9,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -19,9 +20,19 @@
 
 #ifndef NOUGHT_SHARED  // the tests' cuda_runtime.h has its own, which check every access
 #define NOUGHT_SHARED(T, name, count) __shared__ T name[count]
-#define NOUGHT_DYNAMIC_SHARED(T, name)                                   \
-  extern __shared__ __align__(16) unsigned char nought_dynamic_shared[]; \
+#define NOUGHT_DYNAMIC_SHARED(T, name)                                     \
+  extern __shared__ __align__(1024) unsigned char nought_dynamic_shared[]; \
   T* const name = reinterpret_cast<T*>(nought_dynamic_shared)
+#endif
+
+// Loops over arrays that are to stay in registers, and loops whose loads are to be under way together.
+#ifdef __CUDACC__
+#define NOUGHT_PRAGMA(text) _Pragma(#text)
+#define NOUGHT_UNROLL NOUGHT_PRAGMA(unroll)
+#define NOUGHT_UNROLL_BY(count) NOUGHT_PRAGMA(unroll count)
+#else
+#define NOUGHT_UNROLL
+#define NOUGHT_UNROLL_BY(count)
 #endif
 
 namespace nought::cuda {
@@ -50,6 +61,18 @@ inline int64_t blocks_of_threads_for(int64_t elements) { return (elements + kThr
 /// The number of a thread among all of the grid, and how many there are.
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t threads_of_grid() { return int64_t{gridDim.x} * blockDim.x; }
+
+inline constexpr float kLog2E = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
+/// 2^x, to about two units of fp32's last place.
+__device__ inline float power_of_2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
 
 // --- packs ---
 
@@ -126,14 +149,35 @@ __device__ inline T block_sum(T value) {
   return sum;
 }
 
-/// Calls f(begin, count) for the packs of [0, n) that the thread has of those of its block: t, t + kThreads, ...; then
-/// for what is left over, one by one. count is a std::integral_constant. Whatever the addresses are, a thread has the
-/// same elements in the same order.
-template <int kWidth, class F>
+/// The threads that share a row: those of a block, or of a warp. A thread says its number, how many they are, and what
+/// their sum is.
+struct BlockTeam {
+  static constexpr int kSize = kThreads;
+  __device__ static int number() { return static_cast<int>(threadIdx.x); }
+  template <class T>
+  __device__ static T sum(T value) {
+    return block_sum(value);
+  }
+};
+struct WarpTeam {
+  static constexpr int kSize = kWarpSize;
+  __device__ static int number() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+  template <class T>
+  __device__ static T sum(T value) {
+    return warp_sum(value);
+  }
+};
+
+/// Calls f(begin, count) for the packs of [0, n) that the thread has of those of its team: t, t + kSize, ...; then for
+/// what is left over, one by one. count is a std::integral_constant. Whatever the addresses are, a thread has the same
+/// elements in the same order.
+template <int kWidth, class Team = BlockTeam, class F>
 __device__ inline void for_each_pack(int64_t n, const F& f) {
-  for (int64_t begin = int64_t{threadIdx.x} * kWidth; begin + kWidth <= n; begin += int64_t{kThreads} * kWidth)
+  constexpr int kStep = Team::kSize * kWidth;
+  for (int64_t begin = int64_t{Team::number()} * kWidth; begin + kWidth <= n; begin += kStep)
     f(begin, std::integral_constant<int, kWidth>());
-  for (int64_t i = n / kWidth * kWidth + threadIdx.x; i < n; i += kThreads) f(i, std::integral_constant<int, 1>());
+  for (int64_t i = n / kWidth * kWidth + Team::number(); i < n; i += Team::kSize)
+    f(i, std::integral_constant<int, 1>());
 }
 
 /// kCount neighbours in the type of sums.
@@ -152,16 +196,16 @@ struct Values {
   __device__ Real operator[](int k) const { return values[k]; }
 };
 
-/// The sum of f(i, x[i]) over [0, n), in every thread of the block.
-template <class Sum, class T, class F>
+/// The sum of f(i, x[i]) over [0, n), in every thread of the team.
+template <class Sum, class Team = BlockTeam, class T, class F>
 __device__ inline Sum sum_over(const T* x, int64_t n, bool aligned, const F& f) {
   Sum sum = 0;
-  for_each_pack<kPackOf<T>>(n, [&](int64_t begin, auto count) {
+  for_each_pack<kPackOf<T>, Team>(n, [&](int64_t begin, auto count) {
     constexpr int kCount = decltype(count)::value;
     const Values<T, kCount> values(x + begin, aligned);
     for (int k = 0; k < kCount; ++k) sum += f(begin + k, values[k]);
   });
-  return block_sum(sum);
+  return Team::sum(sum);
 }
 
 }  // namespace nought::cuda

@@ -35,8 +35,8 @@ bool fits(const RouteBackward& op) { return op.logits.dim(1) <= kMostExperts; }
 
 }  // namespace
 
-CudaKernels::CudaKernels(std::shared_ptr<Memory> memory, int64_t max_blocks)
-    : memory_(std::move(memory)), max_blocks_(max_blocks) {}
+CudaKernels::CudaKernels(std::shared_ptr<Memory> memory, int64_t max_blocks, int64_t max_tiles)
+    : memory_(std::move(memory)), max_blocks_(max_blocks), max_tiles_(max_tiles) {}
 
 template <class Op>
 void CudaKernels::submit(const Op& op, Stream& stream) {
@@ -57,7 +57,7 @@ void CudaKernels::submit(const Op& op, Stream& stream) {
       const auto of_products = [&](const MatMul& product) {
         return static_cast<int64_t>(blas_.workspace_of(product_of(product)));
       };
-      Place at{.launch = {queue->handle(), max_blocks_},
+      Place at{.launch = {queue->handle(), max_blocks_, max_tiles_},
                .memory = *memory_,
                .blas = blas_,
                .rooms = workspace_of(there, of_products)};
@@ -112,7 +112,8 @@ Context make_context(const CudaOptions& options) {
   stream->set_synchronous(options.synchronous || (wish != nullptr && std::string_view(wish) == "1"));
   const auto memory = Memory::create(device);
   const int64_t blocks = options.max_blocks > 0 ? options.max_blocks : kBlocksEach * device->multiprocessors();
-  return {memory, std::make_shared<CudaKernels>(memory, blocks), stream};
+  const int64_t tiles = options.max_blocks > 0 ? options.max_blocks : Launch{}.max_tiles;
+  return {memory, std::make_shared<CudaKernels>(memory, blocks, tiles), stream};
 }
 
 Context context_of_gpu(int number, bool is_rank) {

@@ -23,7 +23,7 @@ struct CudaOptions {
 class CudaKernels final : public Kernels {
  public:
   /// Operands lie in `memory`, which is on a CudaDevice, and workspace is taken from it.
-  CudaKernels(std::shared_ptr<Memory> memory, int64_t max_blocks);
+  CudaKernels(std::shared_ptr<Memory> memory, int64_t max_blocks, int64_t max_tiles);
   std::string_view name() const override { return "cuda"; }
 #define NOUGHT_RUN(Op) void run(const Op& op, Stream& stream) override;
   NOUGHT_OPERATIONS(NOUGHT_RUN)
@@ -39,7 +39,7 @@ class CudaKernels final : public Kernels {
   std::shared_ptr<Memory> host_ = Memory::create();
   std::unique_ptr<Kernels> reference_ = make_reference_kernels();
   Blas blas_;
-  int64_t max_blocks_, runs_on_host_ = 0, waits_for_operands_ = 0;
+  int64_t max_blocks_, max_tiles_, runs_on_host_ = 0, waits_for_operands_ = 0;
 
   template <class Op>
   void submit(const Op& op, Stream& stream);
