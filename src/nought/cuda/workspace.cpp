@@ -13,8 +13,9 @@ constexpr int64_t kWide = 8;  // bytes of f64, i64 and u64
 
 using Rooms = std::vector<int64_t>;
 
-Rooms norm_backward_rooms(const Tensor& x) {
-  return {room_of_columns(x.rows(), x.dim(-1)) * size_of(statistics_dtype(x.dtype()))};
+/// Of so many sums over the rows of x.
+Rooms column_rooms(const Tensor& x, int64_t sums) {
+  return {sums * room_of_columns(x.rows(), x.dim(-1)) * size_of(statistics_dtype(x.dtype()))};
 }
 
 bool lies_well(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw()) % kAlignmentOfProducts == 0; }
@@ -77,17 +78,17 @@ Rooms workspace_of(const SumSquares& op, const ProductWorkspace& /*products*/) {
 
 template <>
 Rooms workspace_of(const SumRows& op, const ProductWorkspace& /*products*/) {
-  return norm_backward_rooms(op.x);
+  return column_rooms(op.x, 1);
 }
 
 template <>
 Rooms workspace_of(const RmsNormBackward& op, const ProductWorkspace& /*products*/) {
-  return norm_backward_rooms(op.x);
+  return column_rooms(op.x, 1);
 }
 
 template <>
 Rooms workspace_of(const LayerNormBackward& op, const ProductWorkspace& /*products*/) {
-  return norm_backward_rooms(op.x);
+  return column_rooms(op.x, 2);
 }
 
 template <>

@@ -26,6 +26,24 @@ struct NormOptions {
   bool accumulate_x = false;
 };
 
+/// A team has a row: a warp if it is short, so that its threads have something to do.
+constexpr int64_t kShortRow = 2048;
+template <class Team>
+__device__ int64_t first_row() {
+  return (int64_t{blockIdx.x} * kThreads + threadIdx.x) / Team::kSize;
+}
+template <class Team>
+__device__ int64_t rows_at_once() {
+  return int64_t{gridDim.x} * (kThreads / Team::kSize);
+}
+/// Starts the kernel of either team.
+template <class... Expected, class... Given>
+void launch_rows(const Launch& where, const NormRows& size, void (*by_warps)(Expected...),
+                 void (*by_blocks)(Expected...), Given... arguments) {
+  if (size.n <= kShortRow) return launch(where, blocks_for(size.rows), dim3(kThreads), by_warps, arguments...);
+  launch(where, size.rows, dim3(kThreads), by_blocks, arguments...);
+}
+
 template <class T>
 T* address_of(const Tensor& tensor) {
   return array_of(tensor).as<T>();
@@ -43,22 +61,22 @@ __device__ void write(T* row, int64_t begin, bool aligned, const accumulator_t<T
   }
 }
 
-template <class T>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
   constexpr int kWidth = kPackOf<T>;
   const int64_t n = size.n;
   const auto* const squares = a.squares;
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
+  for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
     const T* const x = a.x + row * n;
     const Real sum = squares != nullptr
                          ? squares[row]
-                         : sum_over<Real>(x, n, aligned, [](int64_t, Real value) { return value * value; });
+                         : sum_over<Real, Team>(x, n, aligned, [](int64_t, Real value) { return value * value; });
     const Real rstd =
         1 / sqrt(sum / static_cast<Real>(squares != nullptr ? options.width : n) + static_cast<Real>(options.eps));
-    if (threadIdx.x == 0) a.rstd[row] = rstd;
-    for_each_pack<kWidth>(n, [&](int64_t begin, auto count) {
+    if (Team::number() == 0) a.rstd[row] = rstd;
+    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
       const Values<T, kCount> values(x + begin, aligned), weight(a.weight + begin, aligned);
       Real y[kCount];
@@ -68,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
@@ -77,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* const weights = a.weight;
   const auto* const products = a.products;
   const Real offset = static_cast<Real>(options.weight_offset);
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
+  for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
     const T *const x = a.x + row * n, *const dy = a.dy + row * n;
     T* const dx = a.dx + row * n;
     const Real rstd = a.rstd[row];
@@ -85,10 +103,16 @@ __global__ void __launch_bounds__(kThreads)
     if (products != nullptr) {
       projection = products[row] * rstd / static_cast<Real>(options.width);
     } else {
-      const auto part = [&](int64_t j, Real value) { return Real{dy[j]} * (Real{weights[j]} + offset) * value * rstd; };
-      projection = sum_over<Real>(x, n, aligned, part) / static_cast<Real>(n);
+      projection = 0;
+      for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+        constexpr int kCount = decltype(count)::value;
+        const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
+            weight(weights + begin, aligned);
+        for (int k = 0; k < kCount; ++k) projection += upstream[k] * (weight[k] + offset) * values[k] * rstd;
+      });
+      projection = Team::sum(projection) / static_cast<Real>(n);
     }
-    for_each_pack<kWidth>(n, [&](int64_t begin, auto count) {
+    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
       const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
           weight(weights + begin, aligned);
@@ -96,30 +120,34 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kCount; ++k) {
         const Real normal = values[k] * rstd;
         gradient[k] = (upstream[k] * (weight[k] + offset) - normal * projection) * rstd;
-        if (options.accumulate_x) gradient[k] = Real{dx[begin + k]} + gradient[k];
+      }
+      if (options.accumulate_x) {
+        const Values<T, kCount> before(dx + begin, aligned);
+        for (int k = 0; k < kCount; ++k) gradient[k] = before[k] + gradient[k];
       }
       write<T, kCount>(dx, begin, aligned, gradient);
     });
   }
 }
 
-template <class T>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
   constexpr int kWidth = kPackOf<T>;
   const int64_t n = size.n;
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
+  for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
     const T* const x = a.x + row * n;
-    const Real mean = sum_over<Real>(x, n, aligned, [](int64_t, Real value) { return value; }) / static_cast<Real>(n);
+    const Real mean =
+        sum_over<Real, Team>(x, n, aligned, [](int64_t, Real value) { return value; }) / static_cast<Real>(n);
     const auto square = [mean](int64_t, Real value) { return (value - mean) * (value - mean); };
-    const Real variance = sum_over<Real>(x, n, aligned, square) / static_cast<Real>(n);
+    const Real variance = sum_over<Real, Team>(x, n, aligned, square) / static_cast<Real>(n);
     const Real rstd = 1 / sqrt(variance + static_cast<Real>(options.eps));
-    if (threadIdx.x == 0) {
+    if (Team::number() == 0) {
       a.mean[row] = mean;
       a.rstd[row] = rstd;
     }
-    for_each_pack<kWidth>(n, [&](int64_t begin, auto count) {
+    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
       const Values<T, kCount> values(x + begin, aligned), weight(a.weight + begin, aligned),
           bias(a.bias + begin, aligned);
@@ -130,23 +158,32 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
   constexpr int kWidth = kPackOf<T>;
   const int64_t n = size.n;
   const T* const weights = a.weight;
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
+  for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
     const T *const x = a.x + row * n, *const dy = a.dy + row * n;
     T* const dx = a.dx + row * n;
     const Real mean = a.mean[row], rstd = a.rstd[row];
     // What moving along (1, ..., 1) and along x does not change.
-    const auto scaled = [&](int64_t j) { return Real{dy[j]} * Real{weights[j]}; };
-    const Real shift = sum_over<Real>(x, n, aligned, [&](int64_t j, Real) { return scaled(j); }) / static_cast<Real>(n);
-    const auto part = [&](int64_t j, Real value) { return scaled(j) * (value - mean) * rstd; };
-    const Real projection = sum_over<Real>(x, n, aligned, part) / static_cast<Real>(n);
-    for_each_pack<kWidth>(n, [&](int64_t begin, auto count) {
+    Real shift = 0, projection = 0;
+    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+      constexpr int kCount = decltype(count)::value;
+      const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
+          weight(weights + begin, aligned);
+      for (int k = 0; k < kCount; ++k) {
+        const Real scaled = upstream[k] * weight[k];
+        shift += scaled;
+        projection += scaled * (values[k] - mean) * rstd;
+      }
+    });
+    shift = Team::sum(shift) / static_cast<Real>(n);
+    projection = Team::sum(projection) / static_cast<Real>(n);
+    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
       const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
           weight(weights + begin, aligned);
@@ -154,31 +191,34 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kCount; ++k) {
         const Real normal = (values[k] - mean) * rstd;
         gradient[k] = (upstream[k] * weight[k] - shift - normal * projection) * rstd;
-        if (options.accumulate_x) gradient[k] = Real{dx[begin + k]} + gradient[k];
+      }
+      if (options.accumulate_x) {
+        const Values<T, kCount> before(dx + begin, aligned);
+        for (int k = 0; k < kCount; ++k) gradient[k] = before[k] + gradient[k];
       }
       write<T, kCount>(dx, begin, aligned, gradient);
     });
   }
 }
 
-/// What a row adds to the gradient of the weight: the upstream gradient times the normalised x. mean may be null.
-template <class T>
-struct WeightGradient {
+/// The gradients of the weight: the upstream gradient times the normalised x; and of the bias, if kSums is 2.
+template <class T, int kSumsOf>
+struct WeightGradients {
   using Real = accumulator_t<T>;
+  static constexpr int kSums = kSumsOf, kWidth = kPackOf<T>;
   const T *x, *dy;
-  const Real *mean, *rstd;
+  const Real *mean, *rstd;  // no mean: null
   int64_t n;
-  __device__ Real operator()(int64_t row, int64_t j) const {
-    const Real value = Real{x[row * n + j]}, shifted = mean != nullptr ? value - mean[row] : value;
-    return Real{dy[row * n + j]} * (shifted * rstd[row]);
+  bool aligned;  // every row
+  template <int kCount>
+  __device__ void add(int64_t row, int64_t j, Real (&sums)[kSums][kCount]) const {
+    const Values<T, kCount> values(x + row * n + j, aligned), upstream(dy + row * n + j, aligned);
+    const Real shift = kSums > 1 ? mean[row] : Real{0}, scale = rstd[row];
+    for (int k = 0; k < kCount; ++k) {
+      sums[0][k] += upstream[k] * ((values[k] - shift) * scale);
+      if constexpr (kSums > 1) sums[1][k] += upstream[k];
+    }
   }
-};
-
-template <class T>
-struct BiasGradient {
-  const T* dy;
-  int64_t n;
-  __device__ accumulator_t<T> operator()(int64_t row, int64_t j) const { return accumulator_t<T>{dy[row * n + j]}; }
 };
 
 /// True if packs can be used in every row of all of them.
@@ -200,8 +240,8 @@ void start(const RmsNorm& op, Place& at) {
                           .squares = address_of<Real>(op.squares),
                           .rstd = address_of<Real>(op.rstd)};
     const NormOptions options{.eps = op.eps, .weight_offset = op.weight_offset, .width = op.width};
-    launch(at.launch, size.rows, dim3(kThreads), rms_norm_kernel<T>, a, options, size,
-           rows_are_aligned<T>(size.n, a.x, a.weight, a.y));
+    launch_rows(at.launch, size, rms_norm_kernel<T, WarpTeam>, rms_norm_kernel<T, BlockTeam>, a, options, size,
+                rows_are_aligned<T>(size.n, a.x, a.weight, a.y));
   });
 }
 
@@ -218,10 +258,11 @@ void start(const RmsNormBackward& op, Place& at) {
                           .rstd = address_of<Real>(op.rstd)};
     const NormOptions options{.weight_offset = op.weight_offset, .width = op.width, .accumulate_x = op.accumulate_x};
     // First: dx may be dy.
-    sum_columns(at.launch, size.rows, size.n, WeightGradient<T>{a.x, a.dy, nullptr, a.rstd, size.n},
+    const bool aligned = rows_are_aligned<T>(size.n, a.x, a.dy);
+    sum_columns(at.launch, size.rows, size.n, WeightGradients<T, 1>{a.x, a.dy, nullptr, a.rstd, size.n, aligned},
                 static_cast<Real*>(at.room()), array_of(op.d_weight), op.accumulate_weight);
-    launch(at.launch, size.rows, dim3(kThreads), rms_norm_backward_kernel<T>, a, options, size,
-           rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
+    launch_rows(at.launch, size, rms_norm_backward_kernel<T, WarpTeam>, rms_norm_backward_kernel<T, BlockTeam>, a,
+                options, size, rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
   });
 }
 
@@ -236,8 +277,8 @@ void start(const LayerNorm& op, Place& at) {
                           .y = address_of<T>(op.y),
                           .mean = address_of<Real>(op.mean),
                           .rstd = address_of<Real>(op.rstd)};
-    launch(at.launch, size.rows, dim3(kThreads), layer_norm_kernel<T>, a, NormOptions{.eps = op.eps}, size,
-           rows_are_aligned<T>(size.n, a.x, a.weight, a.bias, a.y));
+    launch_rows(at.launch, size, layer_norm_kernel<T, WarpTeam>, layer_norm_kernel<T, BlockTeam>, a,
+                NormOptions{.eps = op.eps}, size, rows_are_aligned<T>(size.n, a.x, a.weight, a.bias, a.y));
   });
 }
 
@@ -252,14 +293,16 @@ void start(const LayerNormBackward& op, Place& at) {
                           .dx = address_of<T>(op.dx),
                           .mean = address_of<Real>(op.mean),
                           .rstd = address_of<Real>(op.rstd)};
-    // First: dx may be dy. The second sum finds the room free, in the order of the stream.
+    // First: dx may be dy.
+    const bool aligned = rows_are_aligned<T>(size.n, a.x, a.dy);
     auto* const parts = static_cast<Real*>(at.room());
-    sum_columns(at.launch, size.rows, size.n, WeightGradient<T>{a.x, a.dy, a.mean, a.rstd, size.n}, parts,
-                array_of(op.d_weight), op.accumulate_weight);
-    sum_columns(at.launch, size.rows, size.n, BiasGradient<T>{a.dy, size.n}, parts, array_of(op.d_bias),
+    sum_chunks(at.launch, size.rows, size.n, WeightGradients<T, 2>{a.x, a.dy, a.mean, a.rstd, size.n, aligned}, parts);
+    add_columns(at.launch, size.rows, size.n, parts, array_of(op.d_weight), op.accumulate_weight);
+    add_columns(at.launch, size.rows, size.n, parts + room_of_columns(size.rows, size.n), array_of(op.d_bias),
                 op.accumulate_weight);
-    launch(at.launch, size.rows, dim3(kThreads), layer_norm_backward_kernel<T>, a,
-           NormOptions{.accumulate_x = op.accumulate_x}, size, rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
+    launch_rows(at.launch, size, layer_norm_backward_kernel<T, WarpTeam>, layer_norm_backward_kernel<T, BlockTeam>, a,
+                NormOptions{.accumulate_x = op.accumulate_x}, size,
+                rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
   });
 }
 

@@ -170,11 +170,16 @@ __global__ void __launch_bounds__(kTokens* kWarpSize) route_kernel(RouterArrays<
   }
 }
 
-template <class Real>
-struct ProbabilityOf {
-  const Real* probabilities;
+template <class P>
+struct Probabilities {
+  using Real = double;
+  static constexpr int kSums = 1, kWidth = 1;
+  const P* probabilities;
   int64_t count;
-  __device__ double operator()(int64_t t, int64_t e) const { return static_cast<double>(probabilities[t * count + e]); }
+  template <int kCount>
+  __device__ void add(int64_t t, int64_t e, double (&sums)[1][kCount]) const {
+    sums[0][0] += static_cast<double>(probabilities[t * count + e]);
+  }
 };
 
 /// d_logits from the gradient of the weights, by one lane: only the chosen experts have one, but for a softmax of all.
@@ -291,7 +296,7 @@ void start(const Route& op, Place& at) {
                                     count};
     launch(at.launch, (tokens + kTokens - 1) / kTokens, dim3(kTokens * kWarpSize), route_kernel<Real>, arrays);
     auto* const parts = static_cast<double*>(at.room());
-    sum_columns(at.launch, tokens, count, ProbabilityOf<Real>{probabilities, count}, parts,
+    sum_columns(at.launch, tokens, count, Probabilities<Real>{probabilities, count}, parts,
                 array_of(op.probability_sums), false);
   });
 }

@@ -69,13 +69,6 @@ __global__ void __launch_bounds__(kThreads) abs_max_kernel(const T* x, uint32_t*
   if (threadIdx.x % kWarpSize == 0) atomicMax(out, largest);
 }
 
-template <class T>
-struct ElementOf {
-  const T* x;
-  int64_t n;
-  __device__ accumulator_t<T> operator()(int64_t row, int64_t j) const { return accumulator_t<T>{x[row * n + j]}; }
-};
-
 }  // namespace
 
 void sum_tensors(const Launch& where, std::span<const Array> inputs, Array out, int64_t n) {
@@ -128,8 +121,10 @@ void start(const SumRows& op, Place& at) {
   const int64_t rows = op.x.rows(), n = op.x.dim(-1);
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    sum_columns(at.launch, rows, n, ElementOf<T>{op.x.data<T>(), n}, static_cast<accumulator_t<T>*>(at.room()),
-                array_of(op.out), op.accumulate);
+    const T* const x = op.x.data<T>();
+    const ColumnsOf<T> columns{x, n, n % kPackOf<T> == 0 && are_aligned(x)};
+    sum_columns(at.launch, rows, n, columns, static_cast<accumulator_t<T>*>(at.room()), array_of(op.out),
+                op.accumulate);
   });
 }
 
