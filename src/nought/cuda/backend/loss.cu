@@ -36,21 +36,53 @@ __device__ T block_max(T value) {
   return largest;
 }
 
+/// e^x for x <= 88. Logits of 16 bits take the device's power of 2, those of fp32 the CPU's polynomial.
+template <class T>
+__device__ accumulator_t<T> exponential_for(accumulator_t<T> x) {
+  if constexpr (sizeof(T) == 2) {
+    return power_of_2(x * kLog2E);
+  } else {
+    return exponential_of(x);
+  }
+}
+
+/// The largest of some logits, and the sum of all exponentials beside it.
+template <class Real>
+struct LogSum {
+  Real largest = -static_cast<Real>(INFINITY), sum = 0;
+};
+
+/// Of a row, in every thread: each has taken its logits once.
+template <class T>
+__device__ LogSum<accumulator_t<T>> log_sum_of(const T* logits, int64_t n, bool aligned) {
+  using Real = accumulator_t<T>;
+  LogSum<Real> own;
+  for_each_pack<kPackOf<T>>(n, [&](int64_t begin, auto count) {
+    constexpr int kCount = decltype(count)::value;
+    const Values<T, kCount> x(logits + begin, aligned);
+    Real largest = own.largest;
+    for (int k = 0; k < kCount; ++k) largest = x[k] > largest ? x[k] : largest;
+    if (largest > own.largest) {
+      own.sum *= exponential_for<T>(own.largest - largest);
+      own.largest = largest;
+    }
+    const Real shift = largest == -static_cast<Real>(INFINITY) ? Real{0} : largest;
+    for (int k = 0; k < kCount; ++k) own.sum += exponential_for<T>(x[k] - shift);
+  });
+  LogSum<Real> all{block_max(own.largest), 0};
+  const bool has_any = own.largest > -static_cast<Real>(INFINITY);  // else the sum is 0, or NaN
+  all.sum = block_sum(has_any ? own.sum * exponential_for<T>(own.largest - all.largest) : own.sum);
+  return all;
+}
+
 /// The loss of a row, in every thread. The logits become their gradient if that is asked for.
 template <class T>
 __device__ void cross_entropy_row(const LossArrays<T>& a, int64_t row, int32_t target, float weight) {
   using Real = accumulator_t<T>;
   constexpr int kWidth = kPackOf<T>;
   T* const logits = a.logits + row * a.n;
-  Real largest = -static_cast<Real>(INFINITY);
-  for_each_pack<kWidth>(a.n, [&](int64_t begin, auto count) {
-    constexpr int kCount = decltype(count)::value;
-    const Values<T, kCount> x(logits + begin, a.aligned);
-    for (int k = 0; k < kCount; ++k) largest = x[k] > largest ? x[k] : largest;
-  });
-  largest = block_max(largest);
-  const Real sum =
-      sum_over<Real>(logits, a.n, a.aligned, [&](int64_t, Real value) { return exponential_of(value - largest); });
+  const LogSum<Real> all = log_sum_of(static_cast<const T*>(logits), a.n, a.aligned);
+  const Real largest = all.largest, sum = all.sum;
   const bool is_there = target >= 0 && target < a.n;  // else its loss is NaN
   const Real at_target = is_there ? Real{logits[target]} - largest : static_cast<Real>(nanf(""));
   // Where the target has most of the sum, its own exponential's error is the sum's.
@@ -66,7 +98,7 @@ __device__ void cross_entropy_row(const LossArrays<T>& a, int64_t row, int32_t t
     const Values<T, kCount> x(logits + begin, a.aligned);
     Real d[kCount];
     for (int k = 0; k < kCount; ++k)
-      d[k] = begin + k == target ? static_cast<Real>((share - 1) * scale) : exponential_of(x[k] - largest) * factor;
+      d[k] = begin + k == target ? static_cast<Real>((share - 1) * scale) : exponential_for<T>(x[k] - largest) * factor;
     write_values<T, kCount>(logits + begin, a.aligned, d);
   });
 }
