@@ -10,8 +10,9 @@ std::span<const BackendChoice> kernel_backends() {
 #else
   constexpr bool is_slow = false;
 #endif
-  static constexpr BackendChoice kBackends[] = {
-      {"cuda", make_staged_kernels, is_slow}, {"cpu", make_cpu_kernels}, {"reference", make_reference_kernels}};
+  static constexpr BackendChoice kBackends[] = {{"cuda", make_staged_kernels, is_slow, !is_slow},
+                                                {"cpu", make_cpu_kernels},
+                                                {"reference", make_reference_kernels}};
   return kBackends;
 }
 

@@ -120,6 +120,11 @@ TEST_F(MoeKernels, groups_are_judged_by_their_best_or_their_two_best) {
   EXPECT_THAT(chosen(rule, logits), ::testing::ElementsAre(2));
 }
 
+/// The same bits, but for the last one where exponentials are a device's own.
+void expect_routed(const Tensor& actual, const Tensor& expected) {
+  tested_choice().is_device ? expect_close(actual, expected, 1e-6, 1e-6) : expect_same_bits(actual, expected);
+}
+
 TEST_F(MoeKernels, cpu_routes_as_the_reference_does_on_any_number_of_threads) {
   const Tensor logits = random({1000, kExperts}, DType::f32, 1, 2), bias = random({kExperts}, DType::f32, 2, 0.2);
   for (const auto& [name, rule] : kRules) {
@@ -130,15 +135,15 @@ TEST_F(MoeKernels, cpu_routes_as_the_reference_does_on_any_number_of_threads) {
       const ThreadCount guard(threads);
       const Route routed = routed_by_backend(rule, logits, bias);
       expect_same_bits(routed.experts, expected.experts);
-      expect_same_bits(routed.weights, expected.weights);
-      expect_close(routed.probability_sums, expected.probability_sums, 1e-12, 0);
+      expect_routed(routed.weights, expected.weights);
+      expect_close(routed.probability_sums, expected.probability_sums, tested_choice().is_device ? 1e-6 : 1e-12, 0);
       if (!first.probability_sums) first = routed;
       expect_same_bits(routed.probability_sums, first.probability_sums);
       const Tensor d_weights = random(expected.weights.shape(), DType::f32, 3), d = empty(logits.shape(), DType::f32),
                    d_expected = empty(logits.shape(), DType::f32);
       run(RouteBackward{rule, logits, routed.experts, d_weights, d});
       reference::run(RouteBackward{rule, logits, routed.experts, d_weights, d_expected});
-      expect_same_bits(d, d_expected);
+      expect_routed(d, d_expected);
       if (tested_choice().is_slow) break;  // threads of the host do not compute
     }
   }

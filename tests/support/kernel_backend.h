@@ -14,7 +14,8 @@ namespace nought::test {
 struct BackendChoice {
   std::string_view name;
   std::unique_ptr<Kernels> (*make)();
-  bool is_slow = false;  // an emulated GPU takes a hundred times as long
+  bool is_slow = false;    // an emulated GPU takes a hundred times as long
+  bool is_device = false;  // exponentials and products are its own: those of libraries that we have not written
 };
 
 /// Everything that this program can test; the first is tested unless NOUGHT_TEST_BACKEND names another.

@@ -66,7 +66,7 @@ std::unique_ptr<Blas::Plan> Blas::make_plan(const BlasProduct& product) {
     must(functions_->layout_create(&made, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
                                    rows));
   };
-  const auto [m, n, k, inputs, output, transpose_a, transpose_b, bias] = product;
+  const auto [m, n, k, inputs, output, transpose_a, transpose_b, bias, whole] = product;
   const bool wide = inputs == DType::f64;
   must(
       functions_->desc_create(&plan->desc, wide ? blas::kCompute64 : blas::kCompute32, wide ? blas::kF64 : blas::kF32));
@@ -83,7 +83,7 @@ std::unique_ptr<Blas::Plan> Blas::make_plan(const BlasProduct& product) {
   must(functions_->preference_create(&plan->preference));
   const uint64_t limit = workspace_limit_;
   must(functions_->preference_set(plan->preference, blas::kMaxWorkspace, &limit, sizeof(limit)));
-  const uint32_t reductions = blas::kComputeType, alignment = kAlignment;
+  const uint32_t reductions = whole ? blas::kNone : blas::kComputeType, alignment = kAlignment;
   must(functions_->preference_set(plan->preference, blas::kReductions, &reductions, sizeof(reductions)));
   for (const int each : {blas::kAlignmentA, blas::kAlignmentB, blas::kAlignmentC, blas::kAlignmentD})
     must(functions_->preference_set(plan->preference, each, &alignment, sizeof(alignment)));

@@ -38,8 +38,9 @@ enum PreferenceAttribute {
   kAlignmentC = 7,
   kAlignmentD = 8
 };
-/// How the partial sums of several blocks become one: in the output, or beside it in fp32, or in the output's dtype.
-enum Reduction { kInPlace = 1, kComputeType = 2, kOutputType = 4 };
+/// How the partial sums of several blocks become one: there is one block; in the output, or beside it in fp32, or in
+/// the output's dtype.
+enum Reduction { kNone = 0, kInPlace = 1, kComputeType = 2, kOutputType = 4 };
 
 struct Algorithm {
   uint64_t data[8];
@@ -87,7 +88,8 @@ struct BlasProduct {
   int64_t m = 0, n = 0, k = 0;
   DType inputs = DType::f32, output = DType::f32;
   bool transpose_a = false, transpose_b = false;
-  bool bias = false;  // of the output's dtype; not for f64
+  bool bias = false;   // of the output's dtype; not for f64
+  bool whole = false;  // one block forms a sum: behind several, a bias and what is added to meet a rounded one
   auto operator<=>(const BlasProduct&) const = default;
 };
 

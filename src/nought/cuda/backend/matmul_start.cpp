@@ -42,7 +42,8 @@ BlasProduct product_of(const MatMul& op) {
           .output = op.c.dtype(),
           .transpose_a = op.transpose_a,
           .transpose_b = op.transpose_b,
-          .bias = op.bias && op.bias.dtype() == op.c.dtype() && op.c.dtype() != DType::f64 && k > 0};
+          .bias = op.bias && op.bias.dtype() == op.c.dtype() && op.c.dtype() != DType::f64 && k > 0,
+          .whole = size_of(op.c.dtype()) == 2 && (op.bias || op.accumulate)};
 }
 
 void start(const MatMul& op, Place& at) {
