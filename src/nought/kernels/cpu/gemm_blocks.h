@@ -132,25 +132,43 @@ class Block {
   Scratch b_, a_, sums_;
 };
 
-/// Columns of a block of C: as many as the shape has, but fewer where that gives every thread of a team as much to do.
-inline int64_t block_columns(int64_t n, int64_t most, int64_t panel, int64_t down) {
-  const int64_t team = team_size(), fewest = ceil_div(n, most);
-  for (int64_t across = fewest; down * (across - fewest) < team; ++across) {
-    const int64_t width = round_up(ceil_div(n, across), panel);
-    if (width < 2 * panel) break;
-    if (down * ceil_div(n, width) % team == 0) return width;
-  }
-  return even_share(n, most, panel);
+/// How C is cut: rows and columns of all blocks but the last of each.
+struct BlockCut {
+  int64_t height, width;
+};
+
+/// Of the ways to cut [m, n] into blocks of at most a shape's rows and columns, and of whole tiles, the one with the
+/// least to do for the busiest of `threads`: products, and what each block packs.
+inline BlockCut cut_of(int64_t m, int64_t n, const BlockShape& shape, int64_t tile_rows, int64_t tile_columns,
+                       int64_t threads) {
+  constexpr int64_t kPacking = 64;  // an element of a row or column costs as much as so many products
+  constexpr int64_t kMostEach = 8;  // blocks of a thread: more would only pack more
+  BlockCut best{even_share(m, shape.rows, tile_rows), even_share(n, shape.columns, tile_columns)};
+  const auto cost_of = [&](const BlockCut& cut) {
+    const int64_t blocks = ceil_div(m, cut.height) * ceil_div(n, cut.width);
+    return ceil_div(blocks, threads) * (cut.height * cut.width + kPacking * (cut.height + cut.width));
+  };
+  int64_t least = cost_of(best);
+  const int64_t fewest_down = ceil_div(m, shape.rows), fewest_across = ceil_div(n, shape.columns);
+  const int64_t most = std::max(kMostEach * threads, fewest_down * fewest_across);
+  for (int64_t down = fewest_down; down * fewest_across <= most && down <= ceil_div(m, tile_rows); ++down)
+    for (int64_t across = fewest_across; down * across <= most && across <= ceil_div(n, tile_columns); ++across) {
+      const BlockCut cut{round_up(ceil_div(m, down), tile_rows), round_up(ceil_div(n, across), tile_columns)};
+      const int64_t cost = cost_of(cut);
+      if (cost < least) best = cut, least = cost;
+    }
+  return best;
 }
 
 /// make_session() makes a By::Session on the thread that calls it.
 template <class By, class T, class MakeSession>
 void multiply_blocks(const Product& product, const MakeSession& make_session) {
   const auto [m, n, k] = product.sizes;
-  const BlockShape shape = By::shape(product.transpose_a);
-  const int64_t height = even_share(m, shape.rows, By::kRows), down = ceil_div(m, height);
-  const int64_t width = block_columns(n, shape.columns, By::kColumns, down), across = ceil_div(n, width);
-  const int64_t tasks = down * across;
+  const bool is_shared = m * n * k >= kParallelWork * 64;
+  const BlockCut cut =
+      cut_of(m, n, By::shape(product.transpose_a), By::kRows, By::kColumns, is_shared ? team_size() : 1);
+  const int64_t height = cut.height, width = cut.width, across = ceil_div(n, width);
+  const int64_t tasks = ceil_div(m, height) * across;
   const auto run_task = [&product, &make_session, height, width, across](int64_t task) {
     const int64_t row = task / across * height, column = task % across * width;
     const typename By::Session session = make_session();
@@ -159,7 +177,7 @@ void multiply_blocks(const Product& product, const MakeSession& make_session) {
         .run();
   };
   // A thread that falls behind takes fewer blocks; a block's bits are the same wherever it runs.
-#pragma omp parallel for schedule(dynamic) if (tasks > 1 && m * n * k >= kParallelWork * 64)
+#pragma omp parallel for schedule(dynamic) if (tasks > 1 && is_shared)
   for (int64_t task = 0; task < tasks; ++task) run_task(task);
 }
 
