@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Makes the tests of CUDA a folder that runs on a machine with a GPU: scripts/package-cuda.sh [FOLDER [ARCH]]
 #
-# FOLDER, by default build/test_cuda, has the program, the libraries that it was linked with, and the golden files.
-# FOLDER.tar.gz is the same to copy. The other machine needs the driver, cuBLASLt and a glibc as new as this one's:
+# FOLDER, by default build/test_cuda, has nought, its tests of CUDA, the libraries that they were linked with, the golden
+# files, and gpu-check.sh. FOLDER.tar.gz is the same to copy. The other machine needs the driver, cuBLASLt and a glibc as
+# new as this one's:
 #
-#   tar xzf test_cuda.tar.gz && test_cuda/run.sh
+#   tar xzf test_cuda.tar.gz && test_cuda/gpu-check.sh --out gpu-check
+#
+# run.sh runs all tests and nothing else.
 #
 # ARCH is what kernels are compiled for: "80-real;90a-real;80-virtual" unless said.
 set -euo pipefail
@@ -14,17 +17,21 @@ arch=${2:-80-real;90a-real;80-virtual}
 most=$((48 * 1024 * 1024))
 
 cmake --preset release -B build/cuda -DNOUGHT_WERROR=ON -DNOUGHT_CUDA=ON -DNOUGHT_CUDA_ARCHITECTURES="$arch"
-cmake --build build/cuda --parallel "${NOUGHT_JOBS:-$(nproc)}" --target test_cuda_device
+cmake --build build/cuda --parallel "${NOUGHT_JOBS:-$(nproc)}" --target test_cuda_device nought
 
 rm -rf "$folder"
 mkdir -p "$folder/lib" "$folder/golden"
 cp build/cuda/bin/test_cuda_device "$folder/test_cuda"
-strip "$folder/test_cuda"
+cp build/cuda/bin/nought scripts/gpu-check.sh "$folder/"
+strip "$folder/test_cuda" "$folder/nought"
 cp -r tests/golden/open "$folder/golden/"
+mkdir "$folder/docs" "$folder/examples"
+cp docs/*.md "$folder/docs/"
+cp examples/quickstart.json "$folder/examples/"
 # All but the C library and the loader, which go with the machine.
-ldd "$folder/test_cuda" | awk '$3 ~ /^\// {print $3}' |
+ldd "$folder/test_cuda" "$folder/nought" | awk '$3 ~ /^\// {print $3}' |
   { grep -Ev '/(libc|libm|libdl|librt|libpthread|libresolv)\.so' || true; } |
-  xargs -r cp -L -t "$folder/lib"
+  sort -u | xargs -r cp -L -t "$folder/lib"
 cat >"$folder/run.sh" <<'END'
 #!/bin/sh
 # All parts, one behind the other: run.sh [OPTIONS OF test_cuda]. A part that something else has ended is gone on with, and

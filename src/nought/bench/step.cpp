@@ -95,14 +95,14 @@ TrialStep named_step(const std::string& name, DType dtype) {
   TrialStep trial{.name = name};
   Layout& layout = trial.layout;
   layout.sharding = {.dtype = dtype, .gradient_dtype = dtype, .overlap = true, .optimizer = {}};
-  if (name == "W1" || name == "W3") {
+  if (name == "W1" || name == "W3" || name == "W4") {
     trial.config = gpt2_124m();
-    layout.micro_batch = 4, layout.seq_length = name == "W1" ? 1024 : 64;
+    layout.micro_batch = name == "W4" ? 32 : 4, layout.seq_length = name == "W3" ? 64 : 1024;
   } else if (name == "W2") {
     trial.config = llama_125m();
     layout.micro_batch = 2, layout.seq_length = 2048;
   } else {
-    fail<ConfigError>("unknown work {}: W1, W2 or W3", name);
+    fail<ConfigError>("unknown work {}: W1, W2, W3 or W4", name);
   }
   return trial;
 }
