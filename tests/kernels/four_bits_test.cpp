@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "nought/io/safetensors.h"
+#include "nought/kernels/code_kind.h"
 
 namespace nought::four_bits_test {
 namespace {

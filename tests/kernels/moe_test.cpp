@@ -120,7 +120,7 @@ TEST_F(MoeKernels, groups_are_judged_by_their_best_or_their_two_best) {
   EXPECT_THAT(chosen(rule, logits), ::testing::ElementsAre(2));
 }
 
-/// The same bits, but for the last one where exponentials are a device's own.
+/// Expects equal bits, but for the last ones where exponentials are a device's own.
 void expect_routed(const Tensor& actual, const Tensor& expected) {
   tested_choice().is_device ? expect_close(actual, expected, 1e-6, 1e-6) : expect_same_bits(actual, expected);
 }

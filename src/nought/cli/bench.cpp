@@ -222,8 +222,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
   command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1 to W4; default: 1")
       ->type_name("T");
-  command
-      ->add_option("--pp", step->stages, "Ranks that hold different layers of W1 to W4, cut by FLOPs; default: 1")
+  command->add_option("--pp", step->stages, "Ranks that hold different layers of W1 to W4, cut by FLOPs; default: 1")
       ->type_name("P");
   command
       ->add_option("--schedule", step->schedule,

@@ -13,7 +13,7 @@ constexpr int64_t kWide = 8;  // bytes of f64, i64 and u64
 
 using Rooms = std::vector<int64_t>;
 
-/// Of so many sums over the rows of x.
+/// The room of so many sums over the rows of x.
 Rooms column_rooms(const Tensor& x, int64_t sums) {
   return {sums * room_of_columns(x.rows(), x.dim(-1)) * size_of(statistics_dtype(x.dtype()))};
 }

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks)
   const int head_dim = static_cast<int>(s.head_dim), value_dim = static_cast<int>(s.value_dim);
   const ScoreScale scale = score_scale_of(s);
   for (int64_t work = blockIdx.x; work < s.query_tiles * s.num_heads; work += gridDim.x) {
-    // Of a head, the tiles behind come first: where masks are causal, they are the longest.
+    // The last tiles of a head come first: where masks are causal, they are the longest.
     const QueryTile at = query_tile(s, s.query_tiles - 1 - work % s.query_tiles);
     const SpanOnDevice& span = at.span;
     const int64_t head = work / s.query_tiles, kv_head = head / (s.num_heads / s.num_kv_heads);

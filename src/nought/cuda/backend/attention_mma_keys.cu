@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks)
     }
   };
   for (int64_t work = blockIdx.x; work < s.key_tiles * s.num_kv_heads; work += gridDim.x) {
-    // Of a head, the first tiles are the longest where masks are causal.
+    // The first tiles of a head are the longest where masks are causal.
     const KeyTile at = key_tile(s, work % s.key_tiles);
     const int64_t kv_head = work / s.key_tiles, begin = at.keys.begin;
     const int count = static_cast<int>(at.keys.end - begin);

@@ -52,7 +52,7 @@ struct LogSum {
   Real largest = -static_cast<Real>(INFINITY), sum = 0;
 };
 
-/// Of a row, in every thread: each has taken its logits once.
+/// A row's, in every thread: each has taken its logits once.
 template <class T>
 __device__ LogSum<accumulator_t<T>> log_sum_of(const T* logits, int64_t n, bool aligned) {
   using Real = accumulator_t<T>;

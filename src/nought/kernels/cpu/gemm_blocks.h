@@ -137,8 +137,8 @@ struct BlockCut {
   int64_t height, width;
 };
 
-/// Of the ways to cut [m, n] into blocks of at most a shape's rows and columns, and of whole tiles, the one with the
-/// least to do for the busiest of `threads`: products, and what each block packs.
+/// Cuts [m, n] into blocks of at most a shape's rows and columns, and of whole tiles, so that the busiest of `threads`
+/// has the least to do: products, and what each block packs.
 inline BlockCut cut_of(int64_t m, int64_t n, const BlockShape& shape, int64_t tile_rows, int64_t tile_columns,
                        int64_t threads) {
   constexpr int64_t kPacking = 64;  // an element of a row or column costs as much as so many products
