@@ -14,7 +14,9 @@ WORKS = {
     "W1": ("gpt2", 4, 1024),
     "W2": ("llama", 2, 2048),
     "W3": ("gpt2", 4, 64),
+    "W4": ("gpt2", 32, 1024),
 }
+ON_CPU, ON_GPU = ["W1", "W2", "W3"], ["W4"]  # what is compared unless works are named
 ROOT = os.path.normpath(os.path.join(settings.FOLDER, "..", ".."))
 NOUGHT = os.path.join(ROOT, "build", "release", "bin", "nought")
 
@@ -60,7 +62,10 @@ class Nought:
     def step(self, work):
         """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
         command = [NOUGHT, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
-        figure = json.loads(output_of(command + ["--json"], self.environment))["figures"][0]
+        command += ["--device", self.options.device, "--json"]
+        figure = json.loads(output_of(command, self.environment))["figures"][0]
+        if self.options.device == "cuda":  # whose peak is not known
+            return figure["rate"], 0, 0
         rate, limit = figure["rate"], figure["limit"]
         return rate, limit["fraction"] * limit["rate"] / rate, limit["rate"]
 
@@ -85,6 +90,7 @@ class Peer:
         model, rows, length = WORKS[work]
         command = [self.python, os.path.join(settings.FOLDER, "train_step.py"), "--model", model, "--rows", str(rows)]
         command += ["--length", str(length), "--steps", str(self.options.steps), "--threads", str(self.options.threads)]
+        command += ["--device", self.options.device]
         environment = {**self.caps, **setting.environment(self.options.threads)}
         code, output, message = run(command + setting.arguments(), environment, limit)
         return (json.loads(output)["tokens_per_second"], "") if code == 0 else ([], message)
@@ -115,7 +121,10 @@ def spread(values, form):
 def compare(work, nought, peer, modes, options):
     model, rows, length = WORKS[work]
     print(f"\n{work}: {model}, {rows} x {length} tokens, {options.dtype}, threads: {options.threads}")
-    if options.guess:
+    if options.device == "cuda":
+        best = settings.ON_GPU
+        print(f"PyTorch's setting: {best}", flush=True)
+    elif options.guess:
         best = settings.first_guess(modes, peer.is_old())
         print(f"PyTorch's setting: {best}", flush=True)
     else:
@@ -141,6 +150,8 @@ def compare(work, nought, peer, modes, options):
     line("Nought, tokens/s", ours, "{:.1f}".format)
     line("PyTorch, tokens/s", theirs, "{:.1f}".format)
     line("ratio", [a / b for a, b in zip(ours, theirs)], "{:.2f}".format)
+    if options.device == "cuda":
+        return
     line("matrix peak, GFLOP/s", [peak / 1e9 for peak in peaks], "{:.0f}".format)
     line("Nought, of the peak", of_peak(ours), "{:.0%}".format)
     line("PyTorch, of the peak", of_peak(theirs), "{:.0%}".format)
@@ -148,7 +159,10 @@ def compare(work, nought, peer, modes, options):
 
 def parse():
     arguments = Parser(prog="bench/compare.sh", description=__doc__)
-    arguments.add_argument("works", nargs="*", metavar="WORK", help="W1, W2, W3; default: all")
+    arguments.add_argument("works", nargs="*", metavar="WORK", help="W1, W2, W3, W4; default: the first three, with "
+                           "--device cuda W4")
+    arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
+                           help="where both compute; cuda takes a Python that has a PyTorch for it: --python")
     arguments.add_argument("--quick", action="store_true", help="W3 alone, two rounds")
     arguments.add_argument("--dtype", choices=list(settings.MODES), default="bf16")
     arguments.add_argument("--isa", choices=["avx2", "avx512", "avx512_bf16"], help="cap both; default: all this CPU has")
@@ -172,7 +186,11 @@ def parse():
     for work in options.works:
         if work not in WORKS:
             arguments.error(f"unknown work {work}: {', '.join(WORKS)}")
-    options.works = ["W3"] if options.quick else options.works or list(WORKS)
+    if options.device == "cuda" and (options.quick or options.debian or options.isa):
+        arguments.error("--device cuda goes without --quick, --debian and --isa, which are for a CPU")
+    options.python = options.python or ("python3" if options.device == "cuda" else None)
+    everything = ON_GPU if options.device == "cuda" else ON_CPU
+    options.works = ["W3"] if options.quick else options.works or everything
     options.rounds = options.rounds or (2 if options.quick else 5)
     return options
 

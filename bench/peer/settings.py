@@ -48,6 +48,10 @@ class Setting:
         return variables | {"LD_PRELOAD": " ".join(preload)}
 
 
+# On a GPU there is little to choose: compiled, with the attention that PyTorch takes for it, under autocast.
+ON_GPU = Setting(mode="autocast", malloc="system's malloc", graph="compiled")
+
+
 def intel_openmp():
     """The path of Intel's OpenMP; None if it is not installed."""
     return next(iter(glob.glob(os.path.join(BUILT, "venv", "lib", "**", "libiomp5.so"), recursive=True)), None)

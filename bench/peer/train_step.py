@@ -134,6 +134,8 @@ class Decoder(nn.Module):
 
 def make_step(shape, options):
     """A function that makes one step and returns its loss."""
+    if options.device != "cpu":  # Debian's PyTorch knows no default
+        torch.set_default_device(options.device)
     model = Decoder(shape, options)
     lower = options.mode in ("master", "widen")
     if lower:
@@ -149,7 +151,7 @@ def make_step(shape, options):
 
     def step():
         ids = torch.randint(shape["vocab"], (options.rows, options.length + 1))
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.mode == "autocast"):
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.mode == "autocast"):
             loss = loss_of(ids[:, :-1], ids[:, 1:].contiguous())
         loss.backward()
         if lower:
@@ -182,6 +184,7 @@ def main():
     arguments.add_argument("--attention", choices=["sdpa", "explicit"], default="sdpa")
     arguments.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
     arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments.add_argument("--no-onednn", action="store_true", help="products by MKL alone")
     options = arguments.parse_args()
     torch.manual_seed(1)
@@ -190,7 +193,7 @@ def main():
         torch.backends.mkldnn.set_flags(False)
     step = make_step(SHAPES[options.model], options)
     rates = []
-    for i in range(options.steps + 1):  # the first one warms up
+    for i in range(options.steps + 1):  # the first one warms up, and compiles
         start = time.perf_counter()
         loss = step()
         if i > 0:
