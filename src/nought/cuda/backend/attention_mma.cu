@@ -59,7 +59,7 @@ struct RunningSoftmax {
 };
 
 template <class T, bool kCommon, int kDim, int kKeys, int kBlocks>
-__global__ void __launch_bounds__(kMmaThreads, kBlocks)
+__global__ void __launch_bounds__(kMmaThreads, (blocks_beside<kCommon, kDim, kKeys, kBlocks>()))
     attention_mma_kernel(AttentionArrays a, AttentionSizes s, Packs packs) {
   using Tiles = ForwardTiles<kDim, kKeys>;
   constexpr int kTiles = kKeys / 8, kColumns = kDim / 8;
@@ -158,7 +158,7 @@ void start_forward_of(const Launch& where, const AttentionArrays& a, const Atten
   if (columns <= 32) return start_forward<T, 32, 64, 4>(where, a, s);
   if (columns <= 64) return start_forward<T, 64, 64, 4>(where, a, s);
   if (columns <= 128) return start_forward<T, 128, 64, 3>(where, a, s);
-  start_forward<T, 256, 32, 2>(where, a, s);
+  start_forward<T, 256, 32, 1>(where, a, s);
 }
 
 }  // namespace

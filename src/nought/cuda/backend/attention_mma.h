@@ -113,6 +113,11 @@ struct MmaTile {
     const int turn = row / (8 / kInRow) % kInRow;
     return at + pack / kInRow * kInRow * kRows + row * kInRow + (pack % kInRow ^ turn);
   }
+  /// index(row + rows, pack + packs) from that of row and pack, for pack 0 or 1, rows of eights and an even number of
+  /// packs: so a lane keeps one number for all that it loads of a tile.
+  __host__ __device__ static constexpr int moved(int index, int rows, int packs) {
+    return (index ^ packs % kInRow) + packs / kInRow * kInRow * kRows + rows * kInRow;
+  }
 };
 
 /// Begins to copy `rows` rows of `dim` elements, and zeros up to the rows and elements of the tile. `packs`: each
@@ -148,6 +153,12 @@ constexpr bool by_warpgroup() {
 #else
   return false;
 #endif
+}
+
+/// Blocks of a kernel on a multiprocessor: kTogether if warps multiply together, else two, which leaves all registers.
+template <bool kCommon, int kDim, int kColumns, int kTogether>
+constexpr int blocks_beside() {
+  return kCommon && by_warpgroup<kDim, kColumns>() ? kTogether : kDim > 128 ? 1 : 2;
 }
 
 #ifdef NOUGHT_HAS_WGMMA
@@ -218,14 +229,15 @@ __device__ inline void add_products(float (&sums)[kTiles][4], const Tile& tile, 
 #endif
   } else {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize, half = lane / 8 % 2, quarter = lane / 16;
+    const int of_a = a.index(first + lane % 8 + 8 * half, quarter), of_b = b.index(lane % 8 + 8 * quarter, half);
     NOUGHT_UNROLL
     for (int step = 0; step < kDim / 16; ++step) {
       uint32_t left[4];
-      load_matrices<false, Row8>(left, tile, a.index(first + lane % 8 + 8 * half, 2 * step + quarter));
+      load_matrices<false, Row8>(left, tile, a.moved(of_a, 0, 2 * step));
       NOUGHT_UNROLL
       for (int n = 0; n < kTiles; n += 2) {
         uint32_t right[4];
-        load_matrices<false, Row8>(right, tile, b.index(8 * n + lane % 8 + 8 * quarter, 2 * step + half));
+        load_matrices<false, Row8>(right, tile, b.moved(of_b, 8 * n, 2 * step));
         mma<T>(sums[n], left, {right[0], right[1]});
         mma<T>(sums[n + 1], left, {right[2], right[3]});
       }
@@ -239,6 +251,8 @@ __device__ inline void add_weighted(float (&sums)[kColumns][4], const float (&we
                                     MmaTile<kDim, 8 * kTiles> b, int first) {
   static_assert(kTiles % 2 == 0 && kColumns % 2 == 0);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, half = lane / 8 % 2, quarter = lane / 16;
+  // Other warps' columns begin behind whole blocks of 64 elements.
+  const int of_b = b.index(lane % 8 + 8 * half, quarter) + first / 8 * 8 * kTiles;
   NOUGHT_UNROLL
   for (int k = 0; k < kTiles; k += 2) {
     const float(&low)[4] = weights[k], (&high)[4] = weights[k + 1];
@@ -253,7 +267,7 @@ __device__ inline void add_weighted(float (&sums)[kColumns][4], const float (&we
       NOUGHT_UNROLL
       for (int n = 0; n < kColumns; n += 2) {
         uint32_t right[4];
-        load_matrices<true, Row8>(right, tile, b.index(8 * k + lane % 8 + 8 * half, first / 8 + n + quarter));
+        load_matrices<true, Row8>(right, tile, b.moved(of_b, 8 * k, n));
         mma<T>(sums[n], left, {right[0], right[1]});
         mma<T>(sums[n + 1], left, {right[2], right[3]});
       }

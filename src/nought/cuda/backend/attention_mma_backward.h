@@ -18,6 +18,14 @@ inline bool is_common(const AttentionSizes& s, const BackwardPacks& packs) {
   return is_common(s, {packs.q, packs.k, packs.v, packs.d_out});
 }
 
+/// True on devices whose warps multiply together. On others larger tiles would not leave registers for their sums.
+inline bool has_warpgroups() {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major == 9;
+}
+
 /// Two tiles that a block keeps, and of two that it goes over one after the other, those it has and those that come.
 template <int kDim, int kKept, int kMet>
 struct BackwardTiles {

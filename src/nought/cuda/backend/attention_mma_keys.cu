@@ -58,7 +58,7 @@ class Meetings {
 };
 
 template <class T, bool kCommon, int kDim, int kQueries, int kBlocks>
-__global__ void __launch_bounds__(kMmaThreads, kBlocks)
+__global__ void __launch_bounds__(kMmaThreads, (blocks_beside<kCommon, kDim, kQueries, kBlocks>()))
     d_keys_mma_kernel(AttentionBackwardArrays a, AttentionSizes s, BackwardPacks packs) {
   constexpr int kRows = kKeyRows<kDim>, kTiles = kQueries / 8;
   constexpr int kRowWarps = kMmaWarps / kColumnWarps<kDim>, kColumns = kDim / 8 / kColumnWarps<kDim>;
@@ -151,8 +151,9 @@ void start_keys_of(const Launch& where, const AttentionBackwardArrays& a, const 
   const int64_t columns = s.head_dim > s.value_dim ? s.head_dim : s.value_dim;
   if (columns <= 32) return start_keys<T, 32, 64, 2>(where, a, s);
   if (columns <= 64) return start_keys<T, 64, 64, 3>(where, a, s);
-  if (columns <= 128) return start_keys<T, 128, 64, 2>(where, a, s);
-  start_keys<T, 256, 32, 2>(where, a, s);
+  if (columns <= 128 && has_warpgroups()) return start_keys<T, 128, 64, 2>(where, a, s);
+  if (columns <= 128) return start_keys<T, 128, 32, 2>(where, a, s);
+  start_keys<T, 256, 16, 1>(where, a, s);
 }
 
 }  // namespace

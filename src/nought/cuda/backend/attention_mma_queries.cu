@@ -6,7 +6,7 @@ namespace nought::cuda {
 namespace {
 
 template <class T, bool kCommon, int kDim, int kKeys, int kBlocks>
-__global__ void __launch_bounds__(kMmaThreads, kBlocks)
+__global__ void __launch_bounds__(kMmaThreads, (blocks_beside<kCommon, kDim, kKeys, kBlocks>()))
     d_queries_mma_kernel(AttentionBackwardArrays a, AttentionSizes s, BackwardPacks packs) {
   constexpr int kTiles = kKeys / 8, kColumns = kDim / 8;
   using Tiles = BackwardTiles<kDim, kMmaRows, kKeys>;
@@ -86,8 +86,9 @@ void start_queries_of(const Launch& where, const AttentionBackwardArrays& a, con
   const int64_t columns = s.head_dim > s.value_dim ? s.head_dim : s.value_dim;
   if (columns <= 32) return start_queries<T, 32, 64, 3>(where, a, s);
   if (columns <= 64) return start_queries<T, 64, 64, 4>(where, a, s);
-  if (columns <= 128) return start_queries<T, 128, 64, 2>(where, a, s);
-  start_queries<T, 256, 32, 2>(where, a, s);
+  if (columns <= 128 && has_warpgroups()) return start_queries<T, 128, 64, 2>(where, a, s);
+  if (columns <= 128) return start_queries<T, 128, 32, 2>(where, a, s);
+  start_queries<T, 256, 32, 1>(where, a, s);
 }
 
 }  // namespace
