@@ -147,12 +147,13 @@ TEST(Bench, works_have_names) {
   EXPECT_EQ(named_step("W2").config.family, "llama");
   EXPECT_NEAR(static_cast<double>(named_step("W2").config.parameter_count()), 135e6, 25e6);
   EXPECT_EQ(named_step("W3").layout.seq_length, 64);
+  EXPECT_EQ(named_step("W4").layout.micro_batch * named_step("W4").layout.seq_length, 32 * 1024);
   EXPECT_EQ(named_step("W3").layout.sharding.dtype, DType::bf16);
   for (const DType dtype : {DType::bf16, DType::f32}) {
     EXPECT_EQ(named_step("W1", dtype).layout.sharding.dtype, dtype);
     EXPECT_EQ(named_step("W1", dtype).layout.sharding.gradient_dtype, dtype);
   }
-  EXPECT_THROW(named_step("W4"), ConfigError);
+  EXPECT_THROW(named_step("W5"), ConfigError);
 }
 
 TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {
