@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMmaThreads, (blocks_beside<kCommon, kDim, kKe
       fetch<T, kCommon>(tile, Tiles::k(), keys + first * a.k.token_stride, a.k.token_stride,
                         static_cast<int>(least(kKeys, range.end - first)), head_dim, packs.k);
     };
-    __syncthreads();  // the tiles before have been read
+    // Queries and keys of the tile before have been read: the last barrier was behind them.
     fetch<T, kCommon>(tile, Tiles::q(), head_of<T>(a.q, span.q_begin + at.begin, head), a.q.token_stride, count,
                       head_dim, packs.q);
     if (range.begin < range.end) fetch_keys(range.begin);
@@ -152,20 +152,14 @@ void start_forward(const Launch& where, const AttentionArrays& a, const Attentio
               packs);
 }
 
-template <class T>
-void start_forward_of(const Launch& where, const AttentionArrays& a, const AttentionSizes& s) {
-  const int64_t columns = s.head_dim > s.value_dim ? s.head_dim : s.value_dim;
-  if (columns <= 32) return start_forward<T, 32, 64, 4>(where, a, s);
-  if (columns <= 64) return start_forward<T, 64, 64, 4>(where, a, s);
-  if (columns <= 128) return start_forward<T, 128, 64, 3>(where, a, s);
-  start_forward<T, 256, 32, 1>(where, a, s);
-}
-
 }  // namespace
 
 void attention_mma(const Launch& where, const AttentionArrays& a, const AttentionSizes& s) {
-  if (a.q.array.dtype == DType::bf16) return start_forward_of<bf16_t>(where, a, s);
-  start_forward_of<f16_t>(where, a, s);
+  with_heads(a.q.array.dtype, s, [&](auto type, auto dim) {
+    using T = typename decltype(type)::type;
+    constexpr int kDim = decltype(dim)::value;
+    start_forward<T, kDim, kDim <= 128 ? 64 : 32, kDim <= 64 ? 4 : 3>(where, a, s);
+  });
 }
 
 }  // namespace nought::cuda

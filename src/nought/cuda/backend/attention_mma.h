@@ -14,7 +14,8 @@ namespace nought::cuda {
 /// Eight elements of 16 bits.
 using Row8 = Pack<uint16_t, 8>;
 
-inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarpSize;  // of every block
+/// Every block has so many.
+inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarpSize;
 inline constexpr int kWarpRows = 16;
 
 // wgmma is an instruction of sm_90a alone.
@@ -155,10 +156,10 @@ constexpr bool by_warpgroup() {
 #endif
 }
 
-/// Blocks of a kernel on a multiprocessor: kTogether if warps multiply together, else two, which leaves all registers.
-template <bool kCommon, int kDim, int kColumns, int kTogether>
+/// Blocks of a kernel on a multiprocessor: kMost if warps multiply together, else two, which leaves all registers.
+template <bool kCommon, int kDim, int kColumns, int kMost>
 constexpr int blocks_beside() {
-  return kCommon && by_warpgroup<kDim, kColumns>() ? kTogether : kDim > 128 ? 1 : 2;
+  return kCommon && by_warpgroup<kDim, kColumns>() ? kMost : kDim > 128 ? 1 : 2;
 }
 
 #ifdef NOUGHT_HAS_WGMMA
@@ -387,6 +388,20 @@ inline bool is_common(const AttentionSizes& s, std::initializer_list<bool> packs
   bool all = s.softcap == 0 && s.scale > 0 && s.head_dim % 8 == 0 && s.value_dim % 8 == 0;
   for (const bool each : packs) all = all && each;
   return all;
+}
+
+/// Calls f(std::type_identity<T>, std::integral_constant<int, kDim>) for the dtype, and the size that heads are padded
+/// to.
+template <class F>
+void with_heads(DType dtype, const AttentionSizes& s, const F& f) {
+  const int64_t columns = s.head_dim > s.value_dim ? s.head_dim : s.value_dim;
+  const auto with_size = [&](auto type) {
+    if (columns <= 32) return f(type, std::integral_constant<int, 32>());
+    if (columns <= 64) return f(type, std::integral_constant<int, 64>());
+    if (columns <= 128) return f(type, std::integral_constant<int, 128>());
+    f(type, std::integral_constant<int, 256>());
+  };
+  dtype == DType::bf16 ? with_size(std::type_identity<bf16_t>()) : with_size(std::type_identity<f16_t>());
 }
 
 /// True if packs can be loaded of every head.

@@ -81,21 +81,16 @@ void start_queries(const Launch& where, const AttentionBackwardArrays& a, const 
               kernel, a, s, packs);
 }
 
-template <class T>
-void start_queries_of(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s) {
-  const int64_t columns = s.head_dim > s.value_dim ? s.head_dim : s.value_dim;
-  if (columns <= 32) return start_queries<T, 32, 64, 3>(where, a, s);
-  if (columns <= 64) return start_queries<T, 64, 64, 4>(where, a, s);
-  if (columns <= 128 && has_warpgroups()) return start_queries<T, 128, 64, 2>(where, a, s);
-  if (columns <= 128) return start_queries<T, 128, 32, 2>(where, a, s);
-  start_queries<T, 256, 32, 1>(where, a, s);
-}
-
 }  // namespace
 
 void attention_queries_mma(const Launch& where, const AttentionBackwardArrays& a, const AttentionSizes& s) {
-  if (a.q.array.dtype == DType::bf16) return start_queries_of<bf16_t>(where, a, s);
-  start_queries_of<f16_t>(where, a, s);
+  with_heads(a.q.array.dtype, s, [&](auto type, auto dim) {
+    using T = typename decltype(type)::type;
+    constexpr int kDim = decltype(dim)::value;
+    if constexpr (kDim == 128)
+      if (!has_warpgroups()) return start_queries<T, kDim, 32, 2>(where, a, s);
+    start_queries<T, kDim, kDim <= 128 ? 64 : 32, kDim <= 64 ? 4 : 2>(where, a, s);
+  });
 }
 
 }  // namespace nought::cuda
