@@ -61,31 +61,15 @@ __device__ void write_back(float* to, int64_t i, Real value) {
 
 template <class Real, class Update>
 __global__ void __launch_bounds__(kThreads) update_kernel(Update update, UpdateArrays a, int64_t n) {
-  constexpr int kAtOnce = 4;  // elements whose loads are under way together
-  const int64_t step = threads_of_grid();
-  for (int64_t first = thread_of_grid(); first < n; first += kAtOnce * step) {
-    Element<Real> elements[kAtOnce];
-    Real gradients[kAtOnce];
-    NOUGHT_UNROLL
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = first + k * step;
-      if (i >= n) continue;
-      elements[k] = {read<Real>(a.parameter, i), read<Real>(a.first, i), read<Real>(a.second, i), 0};
-      gradients[k] = a.gradient.at != nullptr ? loaded<Real>(a.gradient, i) : read<Real>(a.direction, i);
-    }
-    NOUGHT_UNROLL
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = first + k * step;
-      if (i >= n) continue;
-      Element<Real>& e = elements[k];
-      update(e, gradients[k]);
-      write_back(a.first, i, e.first);
-      write_back(a.second, i, e.second);
-      if (a.gradient.at != nullptr) write_back(a.direction, i, e.direction);
-      if (a.keeps_parameter || a.parameter == nullptr) continue;
-      write_back(a.parameter, i, e.parameter);
-      if (a.copy.at != nullptr) stored(a.copy, i, static_cast<float>(e.parameter));
-    }
+  for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid()) {
+    Element<Real> e{read<Real>(a.parameter, i), read<Real>(a.first, i), read<Real>(a.second, i), 0};
+    update(e, a.gradient.at != nullptr ? loaded<Real>(a.gradient, i) : read<Real>(a.direction, i));
+    write_back(a.first, i, e.first);
+    write_back(a.second, i, e.second);
+    if (a.gradient.at != nullptr) write_back(a.direction, i, e.direction);
+    if (a.keeps_parameter || a.parameter == nullptr) continue;
+    write_back(a.parameter, i, e.parameter);
+    if (a.copy.at != nullptr) stored(a.copy, i, static_cast<float>(e.parameter));
   }
 }
 
