@@ -18,21 +18,6 @@ namespace nought {
 
 namespace {
 
-std::string torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "float64";
-    case DType::f32:
-      return "float32";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::f16:
-      return "float16";
-    default:
-      fail<ConfigError>("weights cannot be saved as {}", name_of(dtype));
-  }
-}
-
 /// `quantization`: as ModelConfig has it.
 bool reads_quantization(const std::string& quantization) {
   return std::ranges::any_of(read_quant_methods(),
@@ -131,6 +116,21 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
 }
 
 }  // namespace
+
+std::string torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    default:
+      fail<ConfigError>("weights cannot be saved as {}", name_of(dtype));
+  }
+}
 
 const std::vector<std::string>& ModelConfig::families() {
   static const std::vector<std::string> names = [] {

@@ -174,4 +174,7 @@ struct ModelConfig {
   }
 };
 
+/// Hugging Face's name of a dtype that weights are saved in. ConfigError for another.
+std::string torch_name(DType dtype);
+
 }  // namespace nought

@@ -1,8 +1,6 @@
 #include "nought/weights/four_bit_folder.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/kernels/four_bits.h"
+#include "nought/zero/four_bits.h"
 
 namespace nought {
 
@@ -26,11 +25,6 @@ bool becomes_codes(const Parameter& parameter) {
   return parameter.role == ParameterRole::matrix && parameter.placement.global.rank() == 2;
 }
 
-/// Hugging Face's name of a dtype.
-std::string_view torch_name(DType dtype) {
-  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
-}
-
 /// One matrix on its way to a folder.
 class FourBitMatrix {
  public:
@@ -38,8 +32,8 @@ class FourBitMatrix {
       : source_(source), parameter_(parameter), kind_(kind), dtype_(dtype), memory_(memory) {
     if (source.stored() != nullptr) stored_ = source.stored()->four_bits(parameter);
     if (stored_ && (stored_->kind != kind || stored_->nested.empty())) stored_.reset();
-    if (stored_) {
-      take_stored_scales();
+    if (stored_) {  // goes on as it is
+      nested_ = stored_->nested_scales();
       return;
     }
     std::vector<float> scales;
@@ -81,15 +75,6 @@ class FourBitMatrix {
   static std::span<const uint8_t> bytes_of(std::span<const std::byte> raw) {
     return {reinterpret_cast<const uint8_t*>(raw.data()), raw.size()};
   }
-  /// What is in such codes already goes on as it is.
-  void take_stored_scales() {
-    const auto codes = bytes_of(stored_->scales);
-    nested_.codes.assign(codes.begin(), codes.end());
-    nested_.scales.resize(stored_->nested.size() / sizeof(float));
-    std::memcpy(nested_.scales.data(), stored_->nested.data(), stored_->nested.size());
-    nested_.offset = stored_->offset;
-  }
-
   int64_t numel() const { return parameter_.placement.global.numel(); }
   std::string state_name() const {
     return fmt::format("{}.quant_state.bitsandbytes__{}", parameter_.name, name_of(kind_));
@@ -116,16 +101,12 @@ class FourBitMatrix {
   void for_each_stretch(const F& f) const {
     for (int64_t begin = 0; begin < numel(); begin += kReadAtOnce) {
       const Interval elements{begin, std::min(numel(), begin + kReadAtOnce)};
-      const Tensor x = Tensor::empty(memory_, {elements.size()}, DType::f32, Category::workspace);
-      source_.weights().fill(StateKind::master, parameter_, elements, x);
-      const std::span<const float> values = x.span<float>();
-      require(std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }),
-              "{} holds a value that is not finite", parameter_.name);
       std::vector<uint8_t> codes(static_cast<size_t>(ceil_div(elements.size(), 2)));
       std::vector<float> scales;
-      for (size_t at = 0; at < values.size(); at += kFourBitBlock)
-        scales.push_back(quantize_four_bits(
-            kind_, values.subspan(at, std::min<size_t>(kFourBitBlock, values.size() - at)), codes.data() + at / 2));
+      for_each_block(source_.weights(), parameter_, elements, memory_,
+                     [&](Interval block, std::span<const float> values) {
+                       scales.push_back(quantize_four_bits(kind_, values, codes.data() + (block.begin - begin) / 2));
+                     });
       f(elements, codes, scales);
     }
   }

@@ -79,11 +79,7 @@ class FourBitParameter {
       std::memcpy(all.plain.data(), stored_->scales.data(), blocks * sizeof(float));
       return all;
     }
-    const auto* codes = reinterpret_cast<const uint8_t*>(stored_->scales.data());
-    all.nested.codes.assign(codes, codes + blocks);
-    all.nested.scales.resize(stored_->nested.size() / sizeof(float));
-    std::memcpy(all.nested.scales.data(), stored_->nested.data(), stored_->nested.size());
-    all.nested.offset = stored_->offset;
+    all.nested = stored_->nested_scales();
     for (size_t i = 0; i < blocks; ++i) all.plain[i] = all.nested.at(static_cast<int64_t>(i));
     return all;
   }
@@ -98,20 +94,9 @@ class FourBitParameter {
     return scales;
   }
 
-  /// Calls f(block, its values) with each block of the elements.
   template <class F>
   void quantize(Interval elements, const F& f) const {
-    const auto memory = Memory::create();
-    for (int64_t begin = elements.begin; begin < elements.end; begin += kQuantizedAtOnce) {
-      const Interval stretch{begin, std::min(elements.end, begin + kQuantizedAtOnce)};
-      const Tensor x = Tensor::empty(*memory, {stretch.size()}, DType::f32, Category::workspace, memory->host_pool());
-      source_.fill(StateKind::master, parameter_, stretch, x);
-      const std::span<const float> values(x.data<float>(), static_cast<size_t>(stretch.size()));
-      require(std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }),
-              "{} holds a value that is not finite", parameter_.name);
-      for (int64_t at = 0; at < stretch.size(); at += kFourBitBlock)
-        f({begin + at, begin + at + kFourBitBlock}, values.subspan(static_cast<size_t>(at), kFourBitBlock));
-    }
+    for_each_block(source_, parameter_, elements, *Memory::create(), f);
   }
 
   const StateSource& source_;
@@ -207,10 +192,37 @@ class ParameterLoad {
   const KeptFourBits& kept_;
   const FourBitParameter whole_;
   const Interval bytes_, nested_;
-  std::vector<Interval> elements_;  // of the global tensor: what is in bytes_
+  std::vector<Interval> elements_;  // the part of the global tensor that is in bytes_
 };
 
 }  // namespace
+
+NestedScales StoredFourBits::nested_scales() const {
+  NestedScales result;
+  result.offset = offset;
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(scales.data());
+  result.codes.assign(bytes, bytes + scales.size());
+  result.scales.resize(nested.size() / sizeof(float));
+  std::memcpy(result.scales.data(), nested.data(), nested.size());
+  return result;
+}
+
+void for_each_block(const StateSource& source, const Parameter& parameter, Interval elements, Memory& memory,
+                    const std::function<void(Interval block, std::span<const float> values)>& f) {
+  for (int64_t begin = elements.begin; begin < elements.end; begin += kQuantizedAtOnce) {
+    const Interval stretch{begin, std::min(elements.end, begin + kQuantizedAtOnce)};
+    const Tensor x = Tensor::empty(memory, {stretch.size()}, DType::f32, Category::workspace, memory.host_pool());
+    source.fill(StateKind::master, parameter, stretch, x);
+    const std::span<const float> values = x.span<float>();
+    require(std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }),
+            "{} holds a value that is not finite", parameter.name);
+    for (int64_t at = 0; at < stretch.size(); at += kFourBitBlock) {
+      const Interval block{at, std::min(stretch.size(), at + kFourBitBlock)};
+      f({begin + block.begin, begin + block.end},
+        values.subspan(static_cast<size_t>(block.begin), static_cast<size_t>(block.size())));
+    }
+  }
+}
 
 void load_four_bits(const Context& context, const Mesh& mesh, const StateSource& source, const Unit& unit,
                     size_t segment, const KeptFourBits& kept) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "nought/kernels/four_bits.h"
 #include "nought/optim/optimizer.h"
 
 namespace nought {
@@ -17,6 +18,9 @@ struct StoredFourBits {
   std::span<const std::byte> scales;  // f32, or u8 codes
   std::span<const std::byte> nested;  // f32: the scales of the codes; empty: they are none
   float offset = 0;
+
+  /// The scales where they are codes.
+  NestedScales nested_scales() const;
 };
 
 /// Gives any elements of any parameter: initial values, a Hugging Face folder, a checkpoint. Layouts ask for what they
