@@ -79,8 +79,8 @@ part() {
 }
 
 show_info() { # the program, the GPU, its libraries
-  timeout "$within" "$nought" info
-  "$nought" info | sed -n 's/^  GPU  *//p' | tail -n 1
+  timeout "$within" "$nought" info | tee "$out/info.txt"
+  sed -n 's/^  GPU  *//p' "$out/info.txt"
 }
 # run_tests FILTER: what is in the record has run before. Says how many passed, and the first that failed.
 run_tests() {
@@ -154,7 +154,7 @@ if [[ -n $emulated ]]; then # one or two tests of each, and no times: they would
 fi
 
 part info 60 show_info
-if [[ -z $emulated ]] && ! "$nought" info | grep -q '^  GPU .*capability'; then
+if [[ -z $emulated ]] && ! grep -q '^  GPU .*capability' "$out/info.txt"; then
   echo "gpu-check: no GPU: see $out/info.log" >&2
   exit 77
 fi

@@ -84,7 +84,7 @@ struct Parameter {
   bool trainable = true;
   std::optional<DType> dtype = {};
   bool quantized = false;     // kept as codes, which are not trained; initial values and files have the run's dtype
-  WeightCodes codes = {};     // of what is
+  WeightCodes codes = {};     // how, if it is
   bool nests_scales = false;  // its scales are kept as codes; else as f32, which many have of one tensor that ranks cut
   Placement placement = {};   // the global tensor, which files know, and where it is cut
   Axes partial_along = {};    // ranks along these axes each form a part of its gradient

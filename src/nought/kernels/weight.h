@@ -61,7 +61,7 @@ struct Weight {
 
  private:
   CodeKind kind_ = CodeKind::q8_0;
-  Shape shape_ = {};  // of 4-bit codes
+  Shape shape_ = {};  // 4-bit codes have one, other codes are shaped
 };
 
 /// The shape of the scales of codes of Q8_0. ShapeError unless rows are whole blocks.

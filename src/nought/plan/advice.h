@@ -19,7 +19,7 @@ struct Advice {
 /// At most three changes that bring the peaks within the budgets and keep the number of sequences per step. A change
 /// raises the ZeRO stage, recomputes more, computes MLPs in tiles of tokens, trades micro-batch for accumulation, or
 /// lets validations have less rows, or several of these; or it keeps the frozen model of an adapter in 4 bits; if none
-/// of that is enough, Units get tiles, or else what may lie in files moves there besides. No change contains another,
+/// of these is enough, Units get tiles, or else what may lie in files moves there besides. No change contains another,
 /// and no two have the same peak. Those that cost less speed come first. Empty if no change is enough.
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets);
 

@@ -37,8 +37,8 @@ double sum_of(const std::vector<StepPart>& parts) {
   return seconds;
 }
 
-/// The seconds of the passes that gradients and parameters may travel beside: at stage 3 all of them, at stage 2 those
-/// of all backward passes, below those of the last micro-batch's.
+/// The seconds of the passes that gradients and parameters may travel beside: at stage 3 all of them, at stage 2 all
+/// backward passes, below it the last micro-batch's.
 double beside_exchange(const Layout& layout, double passes) {
   if (!layout.sharding.overlap) return 0;
   if (layout.zero_stage == 3) return passes;

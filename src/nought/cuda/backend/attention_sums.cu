@@ -4,7 +4,7 @@
 namespace nought::cuda {
 namespace {
 
-constexpr int kLanes = 16;  // of a row of a merge, half of a warp
+constexpr int kLanes = 16;  // a row of a merge has half of a warp
 constexpr int kDeltaLanes = 8, kDeltaRows = kThreads / kDeltaLanes;
 
 /// Eight lanes have a row, by packs.

@@ -88,7 +88,7 @@ struct BlasProduct {
   int64_t m = 0, n = 0, k = 0;
   DType inputs = DType::f32, output = DType::f32;
   bool transpose_a = false, transpose_b = false;
-  bool bias = false;   // of the output's dtype; not for f64
+  bool bias = false;   // one of the output's dtype; not for f64
   bool whole = false;  // one block forms a sum: behind several, a bias and what is added to meet a rounded one
   auto operator<=>(const BlasProduct&) const = default;
 };

@@ -13,8 +13,8 @@ namespace nought::cuda {
 /// Where a kernel runs, and on how many blocks at most. Results do not depend on these numbers.
 struct Launch {
   cudaStream_t stream = nullptr;
-  int64_t max_blocks = 1024;             // that go over elements: as many as keep a device busy
-  int64_t max_tiles = int64_t{1} << 30;  // of which each has work of its own size: the device gives them out
+  int64_t max_blocks = 1024;             // where blocks go over elements: as many as keep a device busy
+  int64_t max_tiles = int64_t{1} << 30;  // where each has work of its own size: the device gives it out
   /// This place for blocks with work of their own size.
   Launch by_tiles() const { return {stream, max_tiles, max_tiles}; }
 };
