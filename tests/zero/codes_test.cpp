@@ -9,6 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/parallel/expert_ranks.h"
 #include "nought/parallel/model_ranks.h"
+#include "nought/zero/four_bits.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought::codes_test {
@@ -53,6 +54,23 @@ TEST(Codes, a_rank_keeps_the_scales_of_its_codes) {
     EXPECT_EQ(codes.padded(), kCodeBlock * scales.padded()) << ranks << " ranks";
     EXPECT_GE(codes.padded(), unit.segments()[0].size);
   }
+}
+
+TEST(Codes, of_4_bits_are_made_of_blocks_of_which_the_last_may_be_short) {
+  QuantizedUnits units;
+  const Parameter& parameter = units.units()[0]->parameters().back();  // [5, 32]: two blocks and a half
+  const auto memory = Memory::create();
+  const Context context = Context::cpu();
+  const Tensor all = context.empty({160}, DType::f32);
+  InitialState(1).fill(StateKind::master, parameter, {0, 160}, all);
+  std::vector<Interval> blocks;
+  std::vector<float> read;
+  for_each_block(InitialState(1), parameter, {64, 160}, *memory, [&](Interval block, std::span<const float> values) {
+    blocks.push_back(block);
+    read.insert(read.end(), values.begin(), values.end());
+  });
+  EXPECT_THAT(blocks, testing::ElementsAre(Interval{64, 128}, Interval{128, 160}));
+  EXPECT_EQ(read, all.flat(64, 160).to_vector<float>());
 }
 
 NOUGHT_SIZE(medium);
@@ -154,6 +172,12 @@ TEST(Codes, a_value_that_they_cannot_hold_is_an_error_by_name) {
     QuantizedUnits units;
     ShardedModel model(context, group, units, {.training = false});
     EXPECT_THAT(test::message_of<Error>([&] { model.load(Spoiled()); }), HasSubstr("b.weight holds a value"));
+    const Parameter& parameter = units.units()[0]->parameters().back();
+    const auto read = [&](Interval elements) {
+      for_each_block(Spoiled(), parameter, elements, *context.memory, [](Interval, std::span<const float>) {});
+    };
+    EXPECT_NO_THROW(read({0, 64}));
+    EXPECT_THAT(test::message_of<Error>([&] { read({64, 128}); }), HasSubstr("b.weight holds a value"));
   });
 }
 
