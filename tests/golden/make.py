@@ -20,6 +20,8 @@ LENGTH = 24
 WINDOWED = ["sliding_attention", "sliding_attention", "full_attention"]
 FAMILIES = {
     "ernie4_5": dict(head_dim=6, num_hidden_layers=2, use_bias=True, tie_word_embeddings=True),
+    "ernie4_5_moe": dict(head_dim=6, moe_num_experts=6, moe_k=2, intermediate_size=16, moe_intermediate_size=8,
+                         moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=1),
     "exaone4": dict(head_dim=6, sliding_window=7, sliding_window_pattern=3, layer_types=WINDOWED),
     "glm4": dict(head_dim=8, num_hidden_layers=2, attention_bias=True, partial_rotary_factor=0.5, tie_word_embeddings=False),
     "glm4_moe": dict(head_dim=8, attention_bias=True, partial_rotary_factor=0.5, use_qk_norm=True, n_routed_experts=8,

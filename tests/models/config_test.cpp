@@ -174,6 +174,7 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
       {"deepseek_v2", {{{"scoring_func", "sigmoid"}}, "scoring_func is \"sigmoid\""}},
       {"deepseek_v3", {{{"moe_layer_freq", 2}}, "moe_layer_freq is 2"}},
       {"ernie4_5", {{{"use_bias", 2}}, "use_bias is 2"}},
+      {"ernie4_5_moe", {{{"moe_norm_min", 1e-3}}, "moe_norm_min is 0.001"}},
       {"exaone4",
        {{{"num_hidden_layers", 1}, {"layer_types", {"full_attention"}}}, "sliding_window is set, and no layer slides"}},
       {"gemma", {{{"num_attention_heads", 15}, {"num_key_value_heads", 4}}, "num_key_value_heads 4"}},
@@ -386,6 +387,7 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
                               {"attention_bias", true}})
                 .parameter_count(),
             352797829024);
+  EXPECT_EQ(read("ernie4_5_moe", json::object()).parameter_count(), 21825437888);  // ERNIE 4.5 21B-A3B
   // As transformers counts their defaults.
   EXPECT_EQ(read("exaone4", json::object()).parameter_count(), 9429069824);
   EXPECT_EQ(read("granite", json::object()).parameter_count(), 6738415616);
@@ -442,7 +444,7 @@ TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
 
 TEST(ModelConfig, a_head_is_tied_by_default_where_transformers_says_so) {
   for (const std::string& family : ModelConfig::families()) {
-    const std::set<std::string> others{"ernie4_5", "gpt2", "smollm3", "starcoder2"};
+    const std::set<std::string> others{"ernie4_5", "ernie4_5_moe", "gpt2", "smollm3", "starcoder2"};
     const bool tied = others.contains(family) || family.starts_with("gemma");
     EXPECT_EQ(read(family, json::object()).tie_word_embeddings, tied) << family;
     EXPECT_EQ(read(family, {{"tie_word_embeddings", !tied}}).tie_word_embeddings, !tied) << family;

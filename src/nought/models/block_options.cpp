@@ -123,6 +123,7 @@ Moe::Options BlockOptions::experts(const WeightNames::Layer& names, std::vector<
   options.router = names.router;
   options.router_bias = experts.router_bias;
   if (experts.choice_bias) options.choice_bias = names.choice_bias;
+  options.choice_bias_row = experts.choice_bias_row;
   options.experts = names.experts;
   options.storage = experts.storage;
   options.gate = names.expert_gate;

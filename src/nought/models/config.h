@@ -60,7 +60,8 @@ struct ExpertsConfig {
   int64_t intermediate_size = 0;  // the width of one expert
   RouterRule rule;
   bool router_bias = false;
-  bool choice_bias = false;  // values are added to choose experts; they are not trained
+  bool choice_bias = false;      // values are added to choose experts; they are not trained
+  bool choice_bias_row = false;  // a checkpoint has them as one row, [1, E]
   ExpertStorage storage = ExpertStorage::separate;
   ExpertActivation activation;
   int64_t shared_intermediate_size = 0;  // the width of the shared expert, an MLP that all tokens pass; 0: none

@@ -21,8 +21,9 @@ struct Family {
 std::span<const Family> llama_families();
 /// The other dense families.
 std::span<const Family> other_families();
-/// Families with mixtures of experts.
+/// Families with mixtures of experts, and those of them that have more beside.
 std::span<const Family> expert_families();
+std::span<const Family> deep_families();
 /// All of them, in alphabetical order.
 const std::vector<Family>& all_families();
 /// The family of this name. If there is none, ConfigError names the nearest one. `source` names the file.

@@ -98,7 +98,9 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   const bool mixtral = family_ == "mixtral" || family_ == "minimax_m2";
   const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
   layer.router = mlp + (family_ == "gpt_oss" ? "router" : "gate");
-  layer.choice_bias = mlp + (mixtral ? "e_score_correction_bias" : "gate.e_score_correction_bias");
+  layer.choice_bias = mlp + (mixtral                     ? "e_score_correction_bias"
+                             : family_ == "ernie4_5_moe" ? "moe_statics.e_score_correction_bias"
+                                                         : "gate.e_score_correction_bias");
   layer.experts = mlp + "experts";
   layer.expert_gate = mixtral ? "w1" : "gate_proj";
   layer.expert_up = mixtral ? "w3" : "up_proj";

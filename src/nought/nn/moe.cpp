@@ -83,7 +83,8 @@ Moe::Moe(Unit& unit, const Options& o)
   router_ = add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std), ParameterRole::router);
   if (o.router_bias) router_bias_ = add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
   if (!o.choice_bias.empty())
-    choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), ParameterRole::choice_bias);
+    choice_bias_ = unit.add(o.choice_bias, o.choice_bias_row ? Shape{1, o.num_experts} : Shape{o.num_experts},
+                            Init::zeros(), ParameterRole::choice_bias);
   const auto declare = [&](Unit& into, const std::optional<Interval>& features, Unit* bias_unit) {
     return o.storage == ExpertStorage::separate ? declare_separate(into, o, features)
                                                 : declare_fused(into, o, features, bias_unit);

@@ -33,7 +33,8 @@ class Moe {
 
     std::string router;  // ".weight" [E, H] is added, and with router_bias ".bias" [E]
     bool router_bias = false;
-    std::string choice_bias;  // full name of [E] values that are added to choose experts and not trained; "": none
+    std::string choice_bias;       // full name of [E] values that are added to choose experts and not trained; "": none
+    bool choice_bias_row = false;  // they are declared as [1, E]
 
     std::string experts;  // PREFIX of ExpertStorage
     ExpertStorage storage = ExpertStorage::separate;
