@@ -69,7 +69,8 @@ TEST(Functions, a_value_added_to_itself_has_twice_the_gradient) {
 
 TEST(Functions, activations_have_the_right_gradients) {
   const Context context = Context::reference();
-  for (const Activation activation : {Activation::gelu_erf, Activation::gelu_tanh, Activation::silu}) {
+  for (const Activation activation :
+       {Activation::gelu_erf, Activation::gelu_tanh, Activation::silu, Activation::relu}) {
     Unit unit("u");
     const ParameterView weight = unit.add("w", {6}, Init::ones());
     GradientCheck(context, unit, random(context, {3, 6}, 4), [&](Tape& tape, const Var& x) {

@@ -67,7 +67,8 @@ class CudaBits : public test::KernelTest {
 
 TEST_F(CudaBits, of_activations_are_those_of_the_cpu) {
   for (const DType dtype : {DType::f32, DType::f16})
-    for (const Activation activation : {Activation::gelu_erf, Activation::gelu_tanh, Activation::silu}) {
+    for (const Activation activation :
+         {Activation::gelu_erf, Activation::gelu_tanh, Activation::silu, Activation::relu}) {
       SCOPED_TRACE(name_of(activation));
       const Tensor x = wave({kCount}, 1, dtype), dy = wave({kCount}, 2, dtype);
       expect_bits_of_the_cpu(Activate{x, empty({kCount}, dtype), activation});

@@ -7,7 +7,7 @@ namespace {
 
 using namespace test;
 
-constexpr Activation kActivations[]{Activation::gelu_erf, Activation::gelu_tanh, Activation::silu};
+constexpr Activation kActivations[]{Activation::gelu_erf, Activation::gelu_tanh, Activation::silu, Activation::relu};
 
 class Activations : public KernelTest {};
 
@@ -21,6 +21,8 @@ TEST_F(Activations, reference_matches_known_values) {
   expect_close(y, of(gelu), 1e-10, 1e-14);
   reference::run(Activate{.x = input, .y = y, .activation = Activation::silu});
   expect_close(y, of(silu), 1e-10, 1e-14);
+  reference::run(Activate{.x = input, .y = y, .activation = Activation::relu});
+  expect_close(y, of(std::vector<double>{0, 0, 0, 0.5, 2}), 0, 0);
   reference::run(Activate{.x = input, .y = y, .activation = Activation::gelu_tanh});
   for (size_t i = 0; i < x.size(); ++i) {
     const double u = std::sqrt(2 / std::numbers::pi) * (x[i] + 0.044715 * x[i] * x[i] * x[i]);

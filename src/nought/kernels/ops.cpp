@@ -87,6 +87,8 @@ std::string_view name_of(Activation activation) {
       return "gelu_tanh";
     case Activation::silu:
       return "silu";
+    case Activation::relu:
+      return "relu";
   }
   return "?";
 }

@@ -61,6 +61,17 @@ struct OfSilu {
   }
 };
 
+struct Relu {
+  template <class Real>
+  static __device__ Real value(Real x) {
+    return x <= 0 ? Real{0} : x;  // NaN for NaN
+  }
+  template <class Real>
+  static __device__ ValueAndSlope<Real> of(Real x) {
+    return {value(x), value(x > 0 ? Real{1} : x)};
+  }
+};
+
 /// Calls f(tag, activation) with the type of the elements.
 template <class F>
 void visit_activation(DType dtype, Activation activation, const F& f) {
@@ -72,6 +83,8 @@ void visit_activation(DType dtype, Activation activation, const F& f) {
         return f(tag, SelfGated<OfGeluTanh>());
       case Activation::silu:
         return f(tag, SelfGated<OfSilu>());
+      case Activation::relu:
+        return f(tag, Relu());
     }
   });
 }

@@ -58,6 +58,17 @@ struct OfSilu {
   static HWY_INLINE V slope(V /*square*/) { return hn::Set(F32(), 1.0f); }
 };
 
+/// NaN for NaN.
+struct Relu {
+  static HWY_INLINE V value(V x) {
+    const V zero = hn::Zero(F32());
+    return hn::IfThenElse(hn::Le(x, zero), zero, x);
+  }
+  static HWY_INLINE ValueAndSlope value_and_slope(V x) {
+    return {value(x), value(hn::IfThenElse(hn::Gt(x, hn::Zero(F32())), hn::Set(F32(), 1.0f), x))};
+  }
+};
+
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
 /// GELU is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less that at
@@ -112,6 +123,8 @@ HWY_INLINE void visit(DType dtype, Activation activation, const F& f) {
           return f(tag, BriefGelu<GeluTanhTail>{});
         case Activation::silu:
           return f(tag, BriefSilu{});
+        case Activation::relu:
+          return f(tag, Relu{});
       }
     }
 #endif
@@ -122,6 +135,8 @@ HWY_INLINE void visit(DType dtype, Activation activation, const F& f) {
         return f(tag, SelfGated<OfGeluTanh>{});
       case Activation::silu:
         return f(tag, SelfGated<OfSilu>{});
+      case Activation::relu:
+        return f(tag, Relu{});
     }
   });
 }

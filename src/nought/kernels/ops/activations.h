@@ -5,7 +5,7 @@
 
 namespace nought {
 
-enum class Activation : uint8_t { gelu_erf, gelu_tanh, silu };
+enum class Activation : uint8_t { gelu_erf, gelu_tanh, silu, relu };
 std::string_view name_of(Activation activation);
 
 /// y = activation(x).

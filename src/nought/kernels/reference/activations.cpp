@@ -40,6 +40,13 @@ ValueAndSlope<Real> silu(Real x) {
   return {x * gate, gate * (1 + x * (1 - gate))};
 }
 
+/// 0 has the slope 0; NaN stays NaN.
+template <class Real>
+ValueAndSlope<Real> relu(Real x) {
+  if (x <= 0) return {0, 0};
+  return {x, x > 0 ? Real(1) : x};
+}
+
 template <class Real>
 ValueAndSlope<Real> activate(Activation activation, Real x) {
   switch (activation) {
@@ -49,6 +56,8 @@ ValueAndSlope<Real> activate(Activation activation, Real x) {
       return gelu_tanh(x);
     case Activation::silu:
       return silu(x);
+    case Activation::relu:
+      return relu(x);
   }
   fail("unknown activation {}", static_cast<int>(activation));
 }
