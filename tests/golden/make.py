@@ -19,6 +19,7 @@ SMALL = dict(vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_lay
 LENGTH = 24
 WINDOWED = ["sliding_attention", "sliding_attention", "full_attention"]
 FAMILIES = {
+    "cohere2": dict(sliding_window=7, layer_types=WINDOWED, logit_scale=0.3, intermediate_size=24),
     "ernie4_5": dict(head_dim=6, num_hidden_layers=2, use_bias=True, tie_word_embeddings=True),
     "ernie4_5_moe": dict(head_dim=6, moe_num_experts=6, moe_k=2, intermediate_size=16, moe_intermediate_size=8,
                          moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=1),
@@ -35,6 +36,10 @@ FAMILIES = {
                   rope_scaling={"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16,
                                 "attention_factor": 1.1, "beta_fast": 32.0, "beta_slow": 1.0}),
     "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=16, num_hidden_layers=2),
+    "opt": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0),
+    "opt_post": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0, do_layer_norm_before=False,
+                     enable_bias=False),
+    "phi": dict(head_dim=8, num_hidden_layers=2, partial_rotary_factor=0.5),
     "seed_oss": dict(head_dim=6, num_hidden_layers=2, attention_bias=True, attention_out_bias=False, mlp_bias=True,
                      attention_dropout=0.0, residual_dropout=0.0),
     "smollm3": dict(no_rope_layers=[1, 0, 1], layer_types=["full_attention"] * 3, tie_word_embeddings=True),
@@ -44,8 +49,11 @@ FAMILIES = {
 
 def config_of(name):
     options = {**SMALL, **FAMILIES[name]}
-    config = transformers.AutoConfig.for_model(name, **options, attn_implementation="eager", dtype="float32")
-    config.architectures = [modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name]]
+    family = name.removesuffix("_post")
+    if family == "opt":  # whose keys are others
+        del options["intermediate_size"], options["num_key_value_heads"]
+    config = transformers.AutoConfig.for_model(family, **options, attn_implementation="eager", dtype="float32")
+    config.architectures = [modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[family]]
     return config
 
 

@@ -143,7 +143,7 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
   EXPECT_THAT(refusal("qwen2", {{"num_hidden_layers", 1}, {"layer_types", {"sliding_attention"}}}),
               HasSubstr("no sliding_window"));
   EXPECT_THAT(refusal("llama", {{"pretraining_tp", 2}}), HasSubstr("pretraining_tp is 2"));
-  EXPECT_THAT(refusal("llama", {{"hidden_act", "relu"}}), HasSubstr("hidden_act is \"relu\""));
+  EXPECT_THAT(refusal("llama", {{"hidden_act", "relu6"}}), HasSubstr("hidden_act is \"relu6\""));
   EXPECT_THAT(refusal("llama", {{"hidden_size", 100}}), HasSubstr("not divisible by 32 heads"));
   EXPECT_THAT(refusal("llama", {{"num_key_value_heads", 5}}), HasSubstr("not a multiple of num_key_value_heads 5"));
   EXPECT_THAT(refusal("llama", {{"head_dim", 7}}), HasSubstr("even"));
@@ -158,19 +158,21 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
                 AllOf(HasSubstr("model_type \"" + family + "_next\" is not supported"), HasSubstr(family)));
     EXPECT_THAT(refusal(family, {{"is_encoder_decoder", true}}), HasSubstr("is_encoder_decoder is true"));
     EXPECT_THAT(refusal(family, {{"vocab_sizes", 100}}), HasSubstr("did you mean \"vocab_size\"?"));
-    if (family != "gpt2") {
+    if (family != "gpt2" && family != "opt") {
       EXPECT_THAT(refusal(family, {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}),
                   HasSubstr("\"proportional\" is not supported"));
     }
-    const std::string activation = family == "gpt2"              ? "activation_function"
+    const bool older = family == "gpt2" || family == "opt";
+    const std::string activation = older                         ? "activation_function"
                                    : family.starts_with("gemma") ? "hidden_activation"
                                                                  : "hidden_act";
     if (family != "gpt_oss") {  // whose activation is its own
-      EXPECT_THAT(refusal(family, {{activation, "relu"}}), HasSubstr(activation + " is \"relu\""));
+      EXPECT_THAT(refusal(family, {{activation, "relu6"}}), HasSubstr(activation + " is \"relu6\""));
     }
   }
   // One option of each that only it has, or that it alone restricts.
   const std::map<std::string, std::pair<json, const char*>> own{
+      {"cohere2", {{{"sliding_window", nullptr}}, "sliding_window is null"}},
       {"deepseek_v2", {{{"scoring_func", "sigmoid"}}, "scoring_func is \"sigmoid\""}},
       {"deepseek_v3", {{{"moe_layer_freq", 2}}, "moe_layer_freq is 2"}},
       {"ernie4_5", {{{"use_bias", 2}}, "use_bias is 2"}},
@@ -196,6 +198,8 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
           {{"full_attention", {{"rope_theta", 5e5}}}, {"sliding_attention", {{"rope_theta", 1e4}}}}}},
         "rope_parameters.sliding_attention must be plain"}},
       {"olmoe", {{{"clip_qkv", 8.0}}, "clip_qkv is 8"}},
+      {"opt", {{{"word_embed_proj_dim", 512}}, "word_embed_proj_dim is 512, only 768"}},
+      {"phi", {{{"qk_layernorm", true}}, "qk_layernorm is true"}},
       {"phi3", {{{"partial_rotary_factor", 0}}, "partial_rotary_factor is 0"}},
       {"qwen2", {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "linear_attention"}},
       {"qwen2_moe", {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"}},
@@ -388,7 +392,10 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
                 .parameter_count(),
             352797829024);
   EXPECT_EQ(read("ernie4_5_moe", json::object()).parameter_count(), 21825437888);  // ERNIE 4.5 21B-A3B
+  EXPECT_EQ(read("phi", json::object()).parameter_count(), 1418270720);            // Phi 1.5
+  EXPECT_EQ(read("opt", json::object()).parameter_count(), 125239296);             // OPT 125M
   // As transformers counts their defaults.
+  EXPECT_EQ(read("cohere2", json::object()).parameter_count(), 34980831232);
   EXPECT_EQ(read("exaone4", json::object()).parameter_count(), 9429069824);
   EXPECT_EQ(read("granite", json::object()).parameter_count(), 6738415616);
   EXPECT_EQ(read("olmoe", json::object()).parameter_count(), 13361612800);
@@ -444,7 +451,7 @@ TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
 
 TEST(ModelConfig, a_head_is_tied_by_default_where_transformers_says_so) {
   for (const std::string& family : ModelConfig::families()) {
-    const std::set<std::string> others{"ernie4_5", "ernie4_5_moe", "gpt2", "smollm3", "starcoder2"};
+    const std::set<std::string> others{"cohere2", "ernie4_5", "ernie4_5_moe", "gpt2", "opt", "smollm3", "starcoder2"};
     const bool tied = others.contains(family) || family.starts_with("gemma");
     EXPECT_EQ(read(family, json::object()).tie_word_embeddings, tied) << family;
     EXPECT_EQ(read(family, {{"tie_word_embeddings", !tied}}).tie_word_embeddings, !tied) << family;

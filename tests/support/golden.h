@@ -39,13 +39,14 @@ inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/de
                                                   "open/qwen3",         "open/qwen3_moe"};
 
 /// Folders of tests/golden/open for one option each, which what the families share is not proved with again.
-inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/llama_dynamic"};
+inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/llama_dynamic", "open/opt_post"};
 
 /// Folders of tests/golden/open, which tests/golden/make.py makes: families that are options of the decoder. They take
 /// part in fewer sweeps than the others.
 inline constexpr const char* kGoldenOptions[] = {
-    "open/ernie4_5",   "open/ernie4_5_moe", "open/exaone4", "open/glm4",     "open/glm4_moe", "open/granite",
-    "open/minimax_m2", "open/olmo3",        "open/olmoe",   "open/seed_oss", "open/smollm3",  "open/starcoder2"};
+    "open/cohere2",  "open/ernie4_5", "open/ernie4_5_moe", "open/exaone4", "open/glm4",
+    "open/glm4_moe", "open/granite",  "open/minimax_m2",   "open/olmo3",   "open/olmoe",
+    "open/opt",      "open/phi",      "open/seed_oss",     "open/smollm3", "open/starcoder2"};
 
 struct Difference {
   double max_abs = 0;      // max |actual - expected|

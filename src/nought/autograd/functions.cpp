@@ -113,7 +113,10 @@ struct LayerNormed {
       : y(context.empty(x.shape(), x.dtype())),
         mean(context.empty({x.rows()}, statistics_dtype(x.dtype()))),
         rstd(context.empty({x.rows()}, statistics_dtype(x.dtype()))) {
-    context.run(LayerNorm{x, weight.value(), bias.value(), y, mean, rstd, eps});
+    const Tensor scales = weight.value();
+    const Tensor shifts =
+        bias.defined() ? bias.value() : context.zeros(scales.shape(), scales.dtype(), Category::workspace);
+    context.run(LayerNorm{x, scales, shifts, y, mean, rstd, eps});
   }
 };
 
@@ -280,15 +283,17 @@ Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const
 
 namespace {
 
-/// Adds, or forms the gradients of, what an adapter adds to the logits of tokens [begin, end).
+/// Adds, or forms the gradients of, what is added to the logits of tokens [begin, end).
 class LogitAdder {
  public:
   LogitAdder(const Tape& tape, const AddedLogits& added, bool recording) : tape_(tape), added_(added) {
-    if (added.defined() && recording && added.z.requires_grad())
+    if (added.adapts() && recording && added.z.requires_grad())
       dz_ = tape.context().empty(added.z.value.shape(), added.z.value.dtype());
   }
+  /// The bias is added by the product that makes the logits.
+  Tensor bias() const { return added_.bias.defined() ? added_.bias.value() : Tensor{}; }
   void add(Interval tokens, const Tensor& logits) const {
-    if (!added_.defined()) return;
+    if (!added_.adapts()) return;
     tape_.context().run(MatMul{.a = added_.z.value.slice(tokens.begin, tokens.end),
                                .b = added_.b.value(),
                                .c = logits,
@@ -296,8 +301,10 @@ class LogitAdder {
                                .accumulate = true});
   }
   void walk_back(Interval tokens, const Tensor& d_logits) const {
-    if (!added_.defined()) return;
     const Context& context = tape_.context();
+    if (const GradSink bias = tape_.sink(added_.bias))
+      context.run(SumRows{.x = d_logits, .out = bias.into, .accumulate = bias.accumulate});
+    if (!added_.adapts()) return;
     const Tensor z = added_.z.value.slice(tokens.begin, tokens.end);
     if (const GradSink db = tape_.sink(added_.b))
       context.run(MatMul{.a = d_logits, .b = z, .c = db.into, .transpose_a = true, .accumulate = db.accumulate});
@@ -319,8 +326,8 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
   const DType dtype = x.value.dtype();
   const Weight table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
-  const bool recording = tape.recording() &&
-                         (x.requires_grad() || weight.trained() || added.z.requires_grad() || added.b.trained()),
+  const bool recording = tape.recording() && (x.requires_grad() || weight.trained() || added.z.requires_grad() ||
+                                              added.b.trained() || added.bias.trained()),
              keeps_capped = recording && softcap > 0;
   const int64_t rows =
       rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype), detail::chunk_bytes(context));
@@ -334,7 +341,7 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
   for (int64_t begin = 0; begin < tokens; begin += rows) {
     const int64_t end = std::min(begin + rows, tokens);
     const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);
-    context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
+    context.run(MatMul{.a = chunk, .b = table, .c = scores, .bias = adder.bias(), .transpose_b = true});
     adder.add({begin, end}, scores);
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
@@ -354,7 +361,7 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
   const Tensor total = context.empty({1}, DType::f64);
   context.run(SumElements{.x = losses, .out = total});
   return tape.record(
-      total, {x, weight, added.z, added.b},
+      total, {x, weight, added.z, added.b, added.bias},
       [x = Var{{}, x.slot}, dx, z = Var{{}, added.z.slot}, dz = adder.dz()](Gradients& gradients, const Tensor& seed) {
         if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
           fail<Error>(

@@ -27,6 +27,7 @@ Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const WeightView&
 
 /// The weight counts as weight + weight_offset (Gemma's is 1).
 Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, double weight_offset = 0);
+/// bias may be undefined.
 Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, double eps);
 
 Var add(Tape& tape, const Var& a, const Var& b);
@@ -52,12 +53,13 @@ using RowLoss = std::function<void(const Context&, const LogitRows&)>;
 /// CrossEntropy against targets ([tokens] i32), each times its weight (f32 of as many elements; undefined: 1).
 RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 
-/// What an adapter adds to logits: z B^T. z: [tokens, rank], b: [vocabulary, rank].
+/// What is added to logits: z B^T of an adapter, z: [tokens, rank], b: [vocabulary, rank], and a bias, [vocabulary].
 struct AddedLogits {
   Var z = {};
   ParameterView b = {};
+  ParameterView bias = {};
 
-  bool defined() const { return b.defined(); }
+  bool adapts() const { return b.defined(); }
 };
 
 /// The sum of the losses of the logits x W^T, f64 [1]. x: [tokens, hidden], weight: [vocabulary, hidden]. Works in

@@ -24,6 +24,7 @@ Norm::Options BlockOptions::norm() const {
           .features = config.hidden_size,
           .eps = config.norm_eps,
           .weight_offset = config.norm_weight_offset,
+          .bias = config.norm_bias,
           .slicing = ranks.slicing()};
 }
 

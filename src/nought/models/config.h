@@ -33,7 +33,8 @@ enum class MlpKind : uint8_t {
 enum class NormPlacement : uint8_t {
   pre,           // its input
   pre_and_post,  // its input and its output
-  post           // its output
+  post,          // its output
+  sum            // its output, added to the residual stream
 };
 /// How a checkpoint stores the weights of q, k and v.
 enum class QkvPacking : uint8_t {
@@ -91,12 +92,16 @@ struct ModelConfig {
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
   double norm_weight_offset = 0;
+  bool norm_bias = true;   // of layer norms
+  bool final_norm = true;  // whether the hidden states are normalised once more before the head
   NormPlacement norm_placement = NormPlacement::pre;
   /// Attention and MLP both read the block's input, each through its own norm.
   bool parallel_residual = false;
+  bool shared_norm = false;   // with parallel_residual: one norm serves both
   double residual_scale = 1;  // factor on what a branch adds
 
   PositionKind positions = PositionKind::rope;
+  int64_t position_offset = 0;            // the row of the first of the learned positions
   RopeOptions rope;                       // its rotary_dim is 0 without rotary positions
   std::optional<RopeOptions> local_rope;  // for layers with a sliding window, if they rotate differently
   std::vector<bool> unrotated;            // true for each layer that knows no positions; empty: there is none
@@ -118,6 +123,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
+  bool head_bias = false;
   bool tie_word_embeddings = false;
   WeightLayout weight_layout = WeightLayout::out_in;
   QkvPacking qkv_packing = QkvPacking::separate;

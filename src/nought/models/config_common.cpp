@@ -22,7 +22,8 @@ constexpr std::pair<const char*, Activation> kActivations[] = {
     {"gelu_pytorch_tanh", Activation::gelu_tanh},
     {"gelu_new", Activation::gelu_tanh},
     {"gelu_fast", Activation::gelu_tanh},
-    {"gelu_accurate", Activation::gelu_tanh}};
+    {"gelu_accurate", Activation::gelu_tanh},
+    {"relu", Activation::relu}};
 
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";

@@ -1,4 +1,4 @@
-// The dense families that differ from llama in more than options: gemma, phi3, gpt_neox, gpt2.
+// The dense families that differ from llama in more than options: gemma, phi3, gpt_neox, gpt2, cohere2, phi, opt.
 #include "nought/models/config_families.h"
 
 #include <algorithm>
@@ -233,7 +233,128 @@ void write_gpt2(const ModelConfig& config, OrderedJson& json) {
                {"resid_pdrop", 0.0}});
 }
 
-constexpr Family kOtherFamilies[] = {{"gemma", "GemmaForCausalLM", read_gemma, write_gemma},
+// --- cohere2, phi, opt ---
+
+/// A layer norm whose result both branches read.
+void read_parallel_branches(ConfigReader& reader, ModelConfig& config) {
+  config.norm = NormKind::layer;
+  config.norm_eps = reader.non_negative("layer_norm_eps", 1e-5);
+  config.parallel_residual = config.shared_norm = true;
+}
+
+/// Layers that see everything know no positions.
+void read_cohere2(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {256000, 8192, 22528, 40, 64, 0, 0, 8192, 1e-5, 10000, true});
+  require<ConfigError>(config.head_dim == even_share(reader, config),
+                       "{}: head_dim is {}, cohere2 has hidden_size / num_attention_heads", reader.source(),
+                       config.head_dim);
+  read_parallel_branches(reader, config);
+  config.norm_bias = false;
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.rope.interleaved = true;
+  config.logit_divisor = 1 / read_positive(reader, "logit_scale", 0.0625);
+  const int64_t window = read_sliding_window(reader, 4096);
+  require<ConfigError>(window > 0, "{}: sliding_window is null, cohere2 needs a number", reader.source());
+  read_layer_types(
+      reader, config, window, all_but_every_nth,
+      reader.size("sliding_window_pattern", reader.size("_sliding_window_pattern", 4, kMaxLayers), kMaxLayers));
+  for (const int64_t each : config.sliding_windows) config.unrotated.push_back(each == 0);
+  if (std::ranges::count(config.unrotated, true) == 0) config.unrotated.clear();
+  reader.ignore({"cache_implementation"});
+}
+
+void write_cohere2(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  write_layer_types(config, json);
+  json.erase("rms_norm_eps");
+  json["layer_norm_eps"] = config.norm_eps;
+  json["attention_bias"] = config.qkv_bias;
+  json["logit_scale"] = 1 / config.logit_divisor;
+}
+
+void read_phi(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 51200,
+                   .hidden_size = 2048,
+                   .intermediate_size = 8192,
+                   .num_layers = 24,
+                   .num_heads = 32,
+                   .num_kv_heads = 0,
+                   .head_dim = 0,
+                   .max_positions = 2048,
+                   .activation = "gelu_new",
+                   .rotary_fraction = 0.5});
+  read_parallel_branches(reader, config);
+  config.mlp = MlpKind::plain;
+  config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
+  reader.only("qk_layernorm", false, "heads are not normalised by layer norms");
+  note_dropout(reader, config, {"embd_pdrop", "resid_pdrop"});
+}
+
+void write_phi(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  json.erase("rms_norm_eps");
+  json["layer_norm_eps"] = config.norm_eps;
+  json["partial_rotary_factor"] = rotary_fraction(config);                          // whose default is no 1 here
+  if (config.activation == Activation::gelu_tanh) json["hidden_act"] = "gelu_new";  // its own name for it
+  json["qk_layernorm"] = false;
+  json["embd_pdrop"] = 0.0;
+  json["resid_pdrop"] = 0.0;
+}
+
+void read_opt(ConfigReader& reader, ModelConfig& config) {
+  config.vocab_size = reader.size("vocab_size", 50272, kMaxRows);
+  config.hidden_size = reader.size("hidden_size", 768, kMaxWidth);
+  config.intermediate_size = reader.size("ffn_dim", 3072, kMaxWidth);
+  config.num_layers = reader.size("num_hidden_layers", 12, kMaxLayers);
+  config.num_heads = config.num_kv_heads = reader.size("num_attention_heads", 12, kMaxWidth);
+  config.max_positions = reader.size("max_position_embeddings", 2048, kMaxRows);
+  config.head_dim = even_share(reader, config);
+
+  config.norm = NormKind::layer;
+  config.norm_eps = 1e-5;
+  const bool before = reader.boolean("do_layer_norm_before").value_or(true);
+  config.norm_placement = before ? NormPlacement::pre : NormPlacement::sum;
+  config.final_norm = before && !reader.boolean("_remove_final_layer_norm").value_or(false);
+  config.positions = PositionKind::learned;
+  config.position_offset = 2;
+  config.mlp = MlpKind::plain;
+  config.activation = read_activation(reader, "activation_function", "relu");
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  config.qkv_bias = config.output_bias = config.mlp_bias = reader.boolean("enable_bias").value_or(true);
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(true);
+  config.initializer_range = reader.non_negative("init_std", 0.02);
+  set_sliding_windows(config, 0);
+
+  reader.only("word_embed_proj_dim", config.hidden_size, "embeddings are as wide as the layers");
+  reader.only("layer_norm_elementwise_affine", true, "layer norms have weights");
+  reader.ignore({"pad_token_id", "initializer_range", "activation_dropout"});
+  note_dropout(reader, config, {"dropout", "attention_dropout", "layerdrop"});
+}
+
+void write_opt(const ModelConfig& config, OrderedJson& json) {
+  const bool before = config.norm_placement == NormPlacement::pre;
+  json.update({{"hidden_size", config.hidden_size},
+               {"ffn_dim", config.intermediate_size},
+               {"num_hidden_layers", config.num_layers},
+               {"num_attention_heads", config.num_heads},
+               {"max_position_embeddings", config.max_positions},
+               {"word_embed_proj_dim", config.hidden_size},
+               {"activation_function", activation_name(config.activation)},
+               {"do_layer_norm_before", before},
+               {"_remove_final_layer_norm", before && !config.final_norm},
+               {"enable_bias", config.qkv_bias},
+               {"init_std", config.initializer_range},
+               {"pad_token_id", nullptr},
+               {"dropout", 0.0},
+               {"attention_dropout", 0.0},
+               {"layerdrop", 0.0}});
+}
+
+constexpr Family kOtherFamilies[] = {{"cohere2", "Cohere2ForCausalLM", read_cohere2, write_cohere2},
+                                     {"opt", "OPTForCausalLM", read_opt, write_opt},
+                                     {"phi", "PhiForCausalLM", read_phi, write_phi},
+                                     {"gemma", "GemmaForCausalLM", read_gemma, write_gemma},
                                      {"gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2},
                                      {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, write_gemma3},
                                      {"gpt2", "GPT2LMHeadModel", read_gpt2, write_gpt2},

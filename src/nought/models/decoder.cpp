@@ -78,12 +78,12 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
       &add_staged_unit("embedding", config_.tie_word_embeddings ? std::optional(pipeline_.last_stage()) : std::nullopt);
   add_table();
   if (config_.positions == PositionKind::learned)
-    positions_ =
-        all_ranks_.slicing().add_partial(*embedding_, names.position_embedding + ".weight",
-                                         {config_.max_positions, config_.hidden_size}, init, ParameterRole::embedding);
+    positions_ = all_ranks_.slicing().add_partial(
+        *embedding_, names.position_embedding + ".weight",
+        {config_.max_positions + config_.position_offset, config_.hidden_size}, init, ParameterRole::embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_staged_unit("head");
-  final_norm_ = Norm(*head_, names.final_norm, block_options().norm());
+  if (config_.final_norm) final_norm_ = Norm(*head_, names.final_norm, block_options().norm());
   add_head_weight();
   freeze_base();
 }
@@ -169,7 +169,8 @@ void Decoder::set_positions(const Context& context, const Sequences& sequences) 
   std::vector<int32_t> positions(
       static_cast<size_t>(parts.several() ? parts.rows * parts.length : sequences.positions.numel()));
   for (const AttentionSpan& span : sequences.spans) {
-    const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
+    const int64_t first =
+        span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0) + config_.position_offset;
     const auto begin = positions.begin() + span.q_begin;
     std::iota(begin, begin + span.q_length, static_cast<int32_t>(first));
   }
@@ -213,14 +214,20 @@ Section Decoder::block_section(const Block& block) {
             const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
               return tape.run_part(*block.unit, name, [&] { return layer(tape, x, more...); });
             };
-            const Var branch = part("attention", block.attention, part("attention_norm", block.attention_norm, in),
-                                    work.sequences, rotation, cache);
-            const Var attended =
-                add(tape, in, scaled_branch(tape, part("attention_post_norm", block.attention_post_norm, branch)));
-            const Var mlp_in = part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
+            const auto joined = [&](const char* name, const Norm& norm, const Var& stream, const Var& branch) {
+              if (config_.norm_placement == NormPlacement::sum)
+                return part(name, norm, add(tape, stream, scaled_branch(tape, branch)));
+              return add(tape, stream, scaled_branch(tape, part(name, norm, branch)));
+            };
+            const Var normed = part("attention_norm", block.attention_norm, in);
+            const Var branch = part("attention", block.attention, normed, work.sequences, rotation, cache);
+            const Var attended = joined("attention_post_norm", block.attention_post_norm, in, branch);
+            const Var mlp_in = config_.shared_norm
+                                   ? normed
+                                   : part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
             const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router, slices)
                                           : part("mlp", block.mlp, mlp_in, slices, mlp_is_unread(block));
-            return add(tape, attended, scaled_branch(tape, part("mlp_post_norm", block.mlp_post_norm, mlp)));
+            return joined("mlp_post_norm", block.mlp_post_norm, attended, mlp);
           }};
 }
 

@@ -123,7 +123,8 @@ class Decoder final : public Model {
   void add_table();
   void add_table_adapter(const std::string& table);
   void add_head_adapter();
-  /// What an adapter adds to the logits of x, the same on all ranks that share the head.
+  /// What an adapter and a bias add to the logits of x; what the adapter does is the same on all ranks that share the
+  /// head.
   AddedLogits added_logits(Tape& tape, const Var& x) const;
   void add_head_weight();
   Section embedding_section();
@@ -168,7 +169,7 @@ class Decoder final : public Model {
   std::shared_ptr<const Objective> objective_ = default_objective();
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
-  ParameterView tokens_, positions_, head_weight_;
+  ParameterView tokens_, positions_, head_weight_, head_bias_;
   ParameterView table_a_, table_b_;  // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
   double table_scale_ = 1;
   ParameterView head_a_, head_b_;  // the same of the logits: [rank, hidden], [vocabulary, rank]

@@ -26,7 +26,9 @@ Decoder::Block Decoder::make_block(int64_t index) {
   Unit& unit = *block.unit;
   const WeightNames::Layer names = WeightNames::of(config_).layer(index);
   const BlockOptions options = block_options();
-  const bool pre = config_.norm_placement != NormPlacement::post, post = config_.norm_placement != NormPlacement::pre;
+  const NormPlacement placement = config_.norm_placement;
+  const bool pre = placement == NormPlacement::pre || placement == NormPlacement::pre_and_post,
+             post = placement != NormPlacement::pre;
   const auto norm = [&](bool used, const std::string& name) {
     return used ? Norm(unit, name, options.norm()) : Norm();
   };
@@ -35,7 +37,7 @@ Decoder::Block Decoder::make_block(int64_t index) {
   block.attention_norm = norm(pre, names.attention_norm);
   block.attention = SelfAttention(unit, options.attention(names, index));
   block.attention_post_norm = norm(post, names.attention_post_norm);
-  block.mlp_norm = norm(pre, names.mlp_norm);
+  block.mlp_norm = norm(pre && !config_.shared_norm, names.mlp_norm);
   if (config_.has_experts(index)) {
     const int64_t width = config_.experts->intermediate_size, shared = config_.experts->shared_intermediate_size;
     // Where ranks have different experts, each tile would send all rows once more.

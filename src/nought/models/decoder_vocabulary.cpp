@@ -13,7 +13,8 @@ void Decoder::add_table() {
   const Shape table{config_.vocab_size, config_.hidden_size};
   const Init init = Init::normal(config_.initializer_range);
   // Ranks that share matrices have parts of it already.
-  const auto tiles = ranks_.several() ? std::vector<Unit*>{} : tiles_of(*embedding_, "tokens", config_.vocab_size);
+  const bool whole = ranks_.several() || (config_.head_bias && config_.tie_word_embeddings);
+  const auto tiles = whole ? std::vector<Unit*>{} : tiles_of(*embedding_, "tokens", config_.vocab_size);
   if (tiles.empty()) {
     tokens_ = ranks_.add(*embedding_, name, {table, 0}, init, ParameterRole::embedding);
   } else {
@@ -45,6 +46,9 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
 }
 
 void Decoder::add_head_weight() {
+  if (config_.head_bias)
+    head_bias_ = ranks_.add(*head_, WeightNames::of(config_).head + ".bias", {{config_.vocab_size}, 0}, Init::zeros(),
+                            ParameterRole::bias);
   if (config_.tie_word_embeddings) {
     head_weight_ = tokens_, head_tiles_ = table_tiles_;
     head_tiles_.empty() ? head_->borrow(*embedding_) : head_->borrow_tiles(*embedding_);
@@ -53,7 +57,8 @@ void Decoder::add_head_weight() {
   const std::string name = WeightNames::of(config_).head + ".weight";
   const Shape table{config_.vocab_size, config_.hidden_size};
   const Init init = Init::normal(config_.initializer_range);
-  const auto tiles = ranks_.several() ? std::vector<Unit*>{} : tiles_of(*head_, "logits", config_.vocab_size);
+  const bool whole = ranks_.several() || config_.head_bias;
+  const auto tiles = whole ? std::vector<Unit*>{} : tiles_of(*head_, "logits", config_.vocab_size);
   if (tiles.empty()) {
     head_weight_ = ranks_.add(*head_, name, {table, 0}, init, ParameterRole::head);
   } else {
@@ -74,12 +79,12 @@ void Decoder::add_head_adapter() {
 }
 
 AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
-  if (!head_a_.defined()) return {};
+  if (!head_a_.defined()) return {.bias = head_bias_};
   const LowRankDropout dropout{.probability = config_.adapter.dropout,
                                .key = stable_hash(WeightNames::of(config_).head),
                                .rows = tape.row_keys() ? tape.row_keys().slice(0, x.value.rows()) : Tensor()};
   const Var left = dropout.active() ? drop(tape, x, dropout) : x;
-  return {scale(tape, linear(tape, left, head_a_, {}, WeightLayout::out_in), head_scale_), head_b_};
+  return {scale(tape, linear(tape, left, head_a_, {}, WeightLayout::out_in), head_scale_), head_b_, head_bias_};
 }
 
 Section Decoder::embedding_section() {
@@ -121,9 +126,9 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   Tensor part;
   tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
     const Var normed = head_input(inner, in);
-    part = head_tiles_.empty() ? linear(inner, normed, head_weight_, {}, WeightLayout::out_in).value
+    part = head_tiles_.empty() ? linear(inner, normed, head_weight_, head_bias_, WeightLayout::out_in).value
                                : tiled_logits(inner, normed, head_tiles_);
-    if (const AddedLogits added = added_logits(inner, normed); added.defined())
+    if (const AddedLogits added = added_logits(inner, normed); added.adapts())
       inner.context().run(
           MatMul{.a = added.z.value, .b = added.b.value(), .c = part, .transpose_b = true, .accumulate = true});
     return in;

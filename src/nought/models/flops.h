@@ -13,7 +13,9 @@ namespace nought {
 /// s, which is the PaLM convention (arXiv 2204.02311).
 inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length, bool causal = true) {
   const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
-  const int64_t positions = config.positions == PositionKind::learned ? config.max_positions * config.hidden_size : 0;
+  const int64_t positions = config.positions == PositionKind::learned
+                                ? (config.max_positions + config.position_offset) * config.hidden_size
+                                : 0;
   int64_t idle = 0;  // experts that a token does not pass
   if (config.experts) {
     const int64_t expert = 3 * config.hidden_size * config.experts->intermediate_size;

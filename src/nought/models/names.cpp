@@ -18,9 +18,13 @@ WeightNames WeightNames::of(const ModelConfig& config) {
     names.token_embedding = "gpt_neox.embed_in";
     names.final_norm = "gpt_neox.final_layer_norm";
     names.head = "embed_out";
+  } else if (config.family == "opt") {
+    names.token_embedding = "model.decoder.embed_tokens";
+    names.position_embedding = "model.decoder.embed_positions";
+    names.final_norm = "model.decoder.final_layer_norm";
   } else {
     names.token_embedding = "model.embed_tokens";
-    names.final_norm = "model.norm";
+    names.final_norm = config.family == "phi" ? "model.final_layernorm" : "model.norm";
   }
   return names;
 }
@@ -28,6 +32,7 @@ WeightNames WeightNames::of(const ModelConfig& config) {
 WeightNames::Layer WeightNames::layer(int64_t index) const {
   if (family_ == "gpt2") return gpt2_layer(index);
   if (family_ == "gpt_neox") return gpt_neox_layer(index);
+  if (family_ == "opt") return opt_layer(index);
   return llama_layer(index);
 }
 
@@ -52,6 +57,18 @@ WeightNames::Layer WeightNames::gpt_neox_layer(int64_t index) const {
   layer.mlp_norm = prefix + "post_attention_layernorm";
   layer.up = {prefix + "mlp.dense_h_to_4h"};
   layer.down = prefix + "mlp.dense_4h_to_h";
+  return layer;
+}
+
+WeightNames::Layer WeightNames::opt_layer(int64_t index) const {
+  const std::string prefix = fmt::format("model.decoder.layers.{}.", index), attention = prefix + "self_attn.";
+  Layer layer;
+  layer.attention_norm = layer.attention_post_norm = prefix + "self_attn_layer_norm";
+  layer.qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"};
+  layer.attention_out = attention + "out_proj";
+  layer.mlp_norm = layer.mlp_post_norm = prefix + "final_layer_norm";
+  layer.up = {prefix + "fc1"};
+  layer.down = prefix + "fc2";
   return layer;
 }
 
@@ -91,6 +108,11 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
     layer.up = {mlp + "c_fc"};
     layer.down = mlp + "c_proj";
   }
+  if (family_ == "phi") {
+    layer.attention_out = attention + "dense";
+    layer.up = {mlp + "fc1"};
+    layer.down = mlp + "fc2";
+  }
   return layer;
 }
 
@@ -110,8 +132,10 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
 }
 
 std::string alternative_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "transformer.";
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : "";
+  for (const std::string_view prefix : {"transformer.", "model."})
+    if (name.starts_with(prefix) && (prefix == "transformer." || name.starts_with("model.decoder.")))
+      return name.substr(prefix.size());
+  return "";
 }
 
 bool is_buffer_name(const std::string& name) {

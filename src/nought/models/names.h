@@ -33,6 +33,7 @@ struct WeightNames {
   Layer gpt2_layer(int64_t index) const;
   Layer gpt_neox_layer(int64_t index) const;
   Layer llama_layer(int64_t index) const;
+  Layer opt_layer(int64_t index) const;
   void add_experts(Layer& layer, const std::string& prefix) const;
 
   std::string family_;

@@ -11,7 +11,7 @@ Norm::Norm(Unit& unit, const std::string& name, const Options& options) : option
     return options.slicing.add_partial(unit, name + suffix, {options.features}, init, role);
   };
   weight_ = add(".weight", options.weight_offset == 1 ? Init::zeros() : Init::ones(), ParameterRole::norm);
-  if (layer) bias_ = add(".bias", Init::zeros(), ParameterRole::bias);
+  if (layer && options.bias) bias_ = add(".bias", Init::zeros(), ParameterRole::bias);
 }
 
 Var Norm::operator()(Tape& tape, const Var& x) const {
