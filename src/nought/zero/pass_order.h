@@ -25,10 +25,12 @@ class PassOrder {
     next_ = static_cast<size_t>(found - order_.begin()) + 1;
     return std::span(order_).subspan(next_);
   }
+  /// The place of the next one: behind that of the pass that began last.
+  size_t next() const { return next_; }
 
  private:
   std::vector<UnitPass> order_;
-  size_t next_ = 0;  // the place of the next one
+  size_t next_ = 0;
 };
 
 }  // namespace nought

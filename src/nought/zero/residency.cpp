@@ -96,7 +96,7 @@ bool Residency::fetch_ahead(size_t unit) {
   if (begun(states_[unit])) return true;
   int64_t filled = buffers_of(states_[unit]);
   for (const State& state : states_)
-    if (state.leases == 0 && begun(state)) filled += buffers_of(state);
+    if (state.leases == 0 && !state.stays && begun(state)) filled += buffers_of(state);
   if (filled > offload_.buffers) return false;
   fetch(unit);
   return true;
@@ -138,6 +138,7 @@ void Residency::gather(Buffers& held, bool exact) const {
 void Residency::lease(size_t unit) {
   prefetch(unit);
   ++states_[unit].leases;
+  states_[unit].stays = false;
   arrive(unit);
 }
 
@@ -153,7 +154,7 @@ void Residency::lease_exact(size_t unit) {
   lease(unit);
 }
 
-void Residency::release(size_t unit) {
+void Residency::release(size_t unit, bool stays) {
   State& state = states_[unit];
   require(state.leases > 0, "unit {} is released more often than it was leased", state.name);
   if (--state.leases > 0) return;
@@ -163,9 +164,27 @@ void Residency::release(size_t unit) {
       context_.copy(held.gathered.flat(begin, begin + share), held.secondary);
       held.kept_whole = true;
     }
-    held.gathered = {};
   }
+  state.stays = stays && !state.exact;
+  if (!state.stays) drop(state);
   state.exact = false;
+}
+
+void Residency::drop(State& state) {
+  for (Buffers& held : state.segments) held.gathered = held.fetched = {};
+  state.stays = false;
+}
+
+void Residency::drop_live() {
+  for (State& state : states_)
+    if (state.stays) drop(state);
+}
+
+int64_t Residency::brought(size_t unit) const {
+  int64_t elements = 0;
+  for (const Buffers& held : states_[unit].segments)
+    if (comes(held)) elements += held.partition.padded();
+  return elements;
 }
 
 Tensor Residency::whole(SegmentIndex at) const {
@@ -265,8 +284,7 @@ void Residency::arrive(size_t unit) {
 
 void Residency::drop_prefetched() {
   for (State& state : states_)
-    if (state.leases == 0)
-      for (Buffers& held : state.segments) held.gathered = held.fetched = {};
+    if (state.leases == 0) drop(state);
 }
 
 void Residency::settle() {

@@ -16,7 +16,9 @@
 // With a secondary group (Mesh::secondary()) its ranks keep between them what the first gather after an update brought.
 // Later gathers ask them alone, until what is kept is written again (arXiv 2306.10209, section 3.2).
 //
-// It has 49 members because eleven of them answer what is known of a segment; what moves bytes is in ParameterStore,
+// What the last release leaves whole (LiveUnits says when) is what the next lease finds.
+//
+// It has 52 members because eleven of them answer what is known of a segment; what moves bytes is in ParameterStore,
 // ShardGather and the buckets.
 #pragma once
 
@@ -46,7 +48,13 @@ class Residency {
   void lease(size_t unit);
   /// A lease with the values as they are stored, for files, where lease() brings their quantized values.
   void lease_exact(size_t unit);
-  void release(size_t unit);
+  /// stays: with the last lease the Unit stays whole for the next one, but for stored values where passes bring
+  /// quantized ones.
+  void release(size_t unit, bool stays = false);
+  /// Gives back what stays.
+  void drop_live();
+  /// How many elements of the Unit a lease brings, padding included.
+  int64_t brought(size_t unit) const;
   /// Starts the gather of a Unit that will be leased soon; nothing if it is whole or on its way.
   void prefetch(size_t unit);
   /// Starts bringing what this rank stores of a Unit from its offload tier, for a later prefetch(). False if that would
@@ -74,7 +82,7 @@ class Residency {
 
   /// After the owners updated their intervals of whole buffers: all-gathers them. Each Unit waits at its next lease.
   void exchange_updates();
-  /// Gives back what was prefetched and is not leased: an update makes it old. After settle().
+  /// Gives back what is whole, or was prefetched, and is not leased: an update makes it old. After settle().
   void drop_prefetched();
   /// Waits for everything in flight.
   void settle();
@@ -119,6 +127,7 @@ class Residency {
     std::vector<Buffers> segments;  // one for each segment
     int leases = 0;
     bool exact = false;  // it is leased for its stored values
+    bool stays = false;  // it is whole without a lease
   };
   struct Exchange {
     Event event;
@@ -135,6 +144,8 @@ class Residency {
   /// How many buffers of the options a Unit fills while it is on its way.
   int64_t buffers_of(const State& state) const;
   void fetch(size_t unit);
+  /// Gives back what was brought of a Unit that is not leased.
+  static void drop(State& state);
   const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
   Buffers& buffers(SegmentIndex at) { return states_[at.unit].segments[at.segment]; }
   /// Starts the gather of a sharded segment. exact: of stored values.

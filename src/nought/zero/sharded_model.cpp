@@ -25,6 +25,12 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh)
   return options;
 }
 
+std::vector<int64_t> brought(const Residency& residency, size_t units) {
+  std::vector<int64_t> elements(units);
+  for (size_t unit = 0; unit < units; ++unit) elements[unit] = residency.brought(unit);
+  return elements;
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options)
@@ -34,6 +40,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       options_(for_ranks(options, mesh_)),
       residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units(),
                  options_.offload_param, options_.codes.weight_bits),
+      live_(model.units(), brought(residency_, model.units().size()), options_.live),
       passes_(mesh_.world()) {
   for (const auto& unit : model_.units())
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
@@ -153,6 +160,8 @@ ShardedOptimizer& ShardedModel::optimizer() {
 }
 
 void ShardedModel::expect(std::vector<UnitPass> order) {
+  residency_.drop_live();
+  live_.expect(order);
   if (order.empty()) {
     order = model_.passes(/*backward=*/false);
     const std::vector<UnitPass> back = model_.passes(/*backward=*/true);
@@ -162,9 +171,9 @@ void ShardedModel::expect(std::vector<UnitPass> order) {
 }
 
 void ShardedModel::prefetch_behind(UnitPass pass) {
-  if (!options_.overlap || !residency_.moves()) return;
+  if (!residency_.moves()) return;
   const std::span<const UnitPass> next = order_.behind(pass);
-  if (next.empty()) return;
+  if (!options_.overlap || next.empty()) return;
   residency_.prefetch(next.front().unit);
   const size_t most = static_cast<size_t>(options_.offload_param.buffers) + 2;
   for (const UnitPass& each : next.first(std::min(next.size(), most))) {
@@ -326,8 +335,9 @@ void ShardedModel::lease(const Unit& unit) {
 }
 
 void ShardedModel::release(const Unit& unit) {
-  residency_.release(unit.index());
-  for (const Unit* other : unit.borrowed()) residency_.release(other->index());
+  const auto end = [&](size_t index) { residency_.release(index, live_.stays(index, order_.next())); };
+  end(unit.index());
+  for (const Unit* other : unit.borrowed()) end(other->index());
 }
 
 void ShardedModel::before_forward(Unit& unit) {

@@ -36,8 +36,8 @@ class ShardedModel final : public UnitStore {
   void load(const StateSource& source, int64_t updates = 0);
 
   /// The order in which passes of Units come from now on, for prefetches; a pass that comes out of this order is the
-  /// next of its kind in it, from the beginning if need be. Empty: the passes of one micro-batch, which is the order
-  /// unless this is called.
+  /// next of its kind in it, from the beginning if need be. Units may stay whole between these passes. Empty: the
+  /// passes of one micro-batch, which is the order unless this is called, and nothing stays.
   void expect(std::vector<UnitPass> order);
   /// After the last backward: waits for the reductions. By Unit, the sum of squares of the gradients that this rank
   /// owns, f64 [units]. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and
@@ -109,6 +109,7 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
+  const LiveUnits& live_units() const { return live_; }
   /// What this rank has for itself, as it is now: a checkpoint keeps it.
   std::vector<RankLocalTensor> rank_states() const;
   /// Adds to it: `list` is asked whenever a checkpoint is saved or loaded.
@@ -139,6 +140,7 @@ class ShardedModel final : public UnitStore {
  private:
   friend class MicroBatch;
   void lease(const Unit& unit);
+  /// After its pass.
   void release(const Unit& unit);
   /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its offload
   /// tier.
@@ -164,6 +166,7 @@ class ShardedModel final : public UnitStore {
   std::optional<PowerSgd> power_sgd_;
   std::vector<ListRankLocalTensors> rank_states_;
   PassOrder order_;
+  LiveUnits live_;
   PassLog passes_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
+#include "nought/zero/live_units.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/policy.h"
 #include "nought/zero/power_sgd_options.h"
@@ -28,6 +29,7 @@ struct ShardingOptions {
   std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
   ParameterOffload offload_param = {};            // offloading takes a policy that shards parameters
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
+  LiveParameters live = {};                       // what stays gathered between passes
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;
 
