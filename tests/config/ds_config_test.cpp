@@ -107,9 +107,9 @@ TEST(DsConfig, a_refusal_names_place_value_reason_and_what_is_accepted) {
 
 TEST(DsConfig, a_key_without_effect_is_a_warning_with_its_reason) {
   EXPECT_THAT(
-      read(R"({"zero_optimization": {"max_live_parameters": 2e8}})").warnings,
-      ElementsAre("ds.json: zero_optimization.max_live_parameters = 200000000.0 has no effect: at most two Units "
-                  "are resident: the one computing and the one being fetched"));
+      read(R"({"zero_optimization": {"prefetch_bucket_size": 2e8}})").warnings,
+      ElementsAre("ds.json: zero_optimization.prefetch_bucket_size = 200000000.0 has no effect: the next Unit is "
+                  "prefetched, whole"));
 }
 
 TEST(DsConfig, keys_that_people_write_for_people_are_notes) {

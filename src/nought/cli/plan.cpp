@@ -21,6 +21,7 @@
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/gpu_time.h"
 #include "nought/plan/largest_rank.h"
+#include "nought/plan/live_parameters.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
@@ -161,7 +162,7 @@ int run_plan(const PlanOptions& options) {
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
   use_threads(threads_per_rank());
-  plan = with_fitting_tiles(std::move(plan));
+  plan = with_live_parameters(with_fitting_tiles(std::move(plan)));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
   if (!plan.layout.on_gpu())  // what the host can do says nothing about a GPU
     report.peak_flops = measure_matrix_peak(plan.layout.sharding.dtype),
@@ -179,9 +180,12 @@ int run_plan(const PlanOptions& options) {
     report.time = slowest_step(report.config, predict_places(report.config, timed), times);
     rates = times.rates();
   }
-  for (const Prediction& each : report.predictions)
+  for (const Prediction& each : report.predictions) {
     if (const std::string line = describe_zero_cost(report.config, each); !line.empty())
       report.zero_costs.push_back(line);
+    if (each.layout.zero_stage == 3 && each.layout.sharding.live.most > 0)
+      if (const std::string line = describe_live(each); !line.empty()) report.zero_costs.push_back("stage 3: " + line);
+  }
   report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 
   if (layout.stages() > 1) report.idle_share = planned_timeline(report, layout).idle_share();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/config/ds_live_parameters.h"
 #include "nought/config/ds_offload.h"
 #include "nought/config/ds_zeropp.h"
 #include "nought/config/key_rules.h"
@@ -198,11 +199,11 @@ struct DsZero {
   Auto<int64_t> allgather_bucket_size;
   Setting<int64_t> mics_shard_size{int64_t{-1}};
   Setting<bool> mics_hierarchical_params_gather{false};
-  Setting<bool> zero_quantized_weights{false};
+  Setting<bool> zero_quantized_weights{false}, zero_quantized_gradients{false};
   Setting<int64_t> zero_hpz_partition_size{int64_t{1}};
-  Setting<bool> zero_quantized_gradients{false};
   Setting<bool> zero_quantized_nontrainable_weights{false};
   DsLoco zeropp_loco_param;
+  DsLiveParameters live;
   Auto<int64_t> sub_group_size;
   DsOffloadOptimizer offload_optimizer;
   DsOffloadParam offload_param;
@@ -238,6 +239,7 @@ struct DsZero {
       "at stage 3: frozen matrices and tables are kept, gathered and read as 8-bit codes with a scale for each 32 of "
       "them");
     v("zeropp_loco_param", zeropp_loco_param, "");
+    live.visit(v);
     v("sub_group_size", sub_group_size,
       "with offload_optimizer to nvme: the most elements that are updated at once, a tile, which changes no result; "
       "more than 4194304 are not taken; auto: as many");

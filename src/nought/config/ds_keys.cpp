@@ -9,7 +9,7 @@ namespace {
 
 using enum KeyStatus;
 
-constexpr std::string_view kTwoUnits = "at most two Units are resident: the one computing and the one being fetched";
+constexpr std::string_view kTwoUnits = "the Unit that comes next is gathered while one computes";
 constexpr std::string_view kHostIsDevice = "parameters and states already live in host memory: no copy is made";
 constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units; no small one stays behind";
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
@@ -73,13 +73,9 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.stage3_prefetch_bucket_size", "5e7 | 5e8", no_effect, "the next Unit is prefetched, whole"},
     {"zero_optimization.stage3_param_persistence_threshold", "1e5", no_effect, kWholeUnits},
     {"zero_optimization.stage3_model_persistence_threshold", "9223372036854775807", no_effect, kWholeUnits},
-    {"zero_optimization.stage3_max_live_parameters", "1e9", no_effect, kTwoUnits},
-    {"zero_optimization.stage3_max_reuse_distance", "1e9", no_effect, kTwoUnits},
     {"zero_optimization.prefetch_bucket_size", "5e7 | 5e8", no_effect, "the next Unit is prefetched, whole"},
     {"zero_optimization.param_persistence_threshold", "1e5", no_effect, kWholeUnits},
     {"zero_optimization.model_persistence_threshold", "9223372036854775807", no_effect, kWholeUnits},
-    {"zero_optimization.max_live_parameters", "1e9", no_effect, kTwoUnits},
-    {"zero_optimization.max_reuse_distance", "1e9", no_effect, kTwoUnits},
     {"zero_optimization.module_granularity_threshold", "0", no_effect, kWholeUnits},
     {"zero_optimization.stage3_module_granularity_threshold", "0", no_effect, kWholeUnits},
     {"zero_optimization.leaf_module", "null", no_effect, kWholeUnits},

@@ -217,6 +217,7 @@ void resolve_zero(Resolver& r) {
   r.plan.layout.sharding.overlap = r.note("overlap_comm", overlap);
   resolve_buckets(r);
   resolve_offload_param(r);
+  resolve_live_parameters(r);
   resolve_zeropp(r);
   resolve_offload(r);
   resolve_recompute(r);

@@ -46,6 +46,10 @@ void check_context(const Resolver& r);
 void resolve_local_steps(Resolver& r);
 void resolve_async(Resolver& r);
 
+// resolve_live_parameters.cpp
+/// What stays gathered between passes at stage 3.
+void resolve_live_parameters(Resolver& r);
+
 // resolve_mesh.cpp
 /// ", left of 8 by tp_size 4,": which sizes have left so many ranks of all; "" where it is all of them.
 std::string what_left(const Resolver& r, int64_t ranks);

@@ -140,6 +140,7 @@ struct RunPlan {
   int64_t collective_timeout = 1800;        // seconds that a collective may take
   bool check_calls = false;                 // see Communicator::check_calls()
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
+  bool live_fits_memory = false;            // what stays gathered has to fit these two: see with_live_parameters()
   int64_t host_memory = 0;                  // the same in the host's RAM: see Memory::set_limit()
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

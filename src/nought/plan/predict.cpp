@@ -118,6 +118,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.frozen = decoder.frozen_count();
   if (prediction.frozen > 0) prediction.frozen_flops_per_token = frozen_flops_per_token(decoder, layout.seq_length);
   prediction.place = at.place;
+  prediction.gathered_units = model.live_units().sizes();
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {

@@ -53,6 +53,7 @@ struct Prediction {
   double update_bytes = 0;  // and those
   double operations = 0;    // how many it runs
   int place = 0;            // of this rank on the pipeline axis
+  std::vector<int64_t> gathered_units = {};  // see LiveUnits::sizes()
 
   int64_t steady_total() const;
   /// What a budget has to hold.

@@ -8,8 +8,8 @@
 namespace nought {
 
 struct ReadyRun {
-  RunPlan plan;  // with the model's folder, tiles that fit, and, if the whole data was read, the length of the run;
-                 // else its rows alone say what that length is about
+  RunPlan plan;  // with the model's folder, tiles and gathered Units that fit, and, if the whole data was read, the
+                 // length of the run; else its rows alone say what that length is about
   RunInputs inputs;
 };
 
