@@ -30,6 +30,9 @@ FAMILIES = {
                      first_k_dense_replace=1, routed_scaling_factor=1.5, num_hidden_layers=2),
     "granite": dict(num_hidden_layers=2, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.3, logits_scaling=2.5,
                     tie_word_embeddings=True),
+    # T = 24 is no multiple of the kernel; the width is adjusted to 22 and then to 24.
+    "lfm2": dict(block_multiple_of=8, intermediate_size=33, conv_L_cache=4, conv_bias=True, num_hidden_layers=3, norm_eps=1e-5,
+                 layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=True),
     "minimax_m2": dict(head_dim=8, rotary_dim=4, num_local_experts=6, num_experts_per_tok=2, intermediate_size=16,
                        num_hidden_layers=2),
     "olmo3": dict(rope_theta=500000.0, sliding_window=7, layer_types=WINDOWED, max_position_embeddings=32,

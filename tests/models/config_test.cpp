@@ -188,6 +188,8 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
       {"gpt_neox", {{{"rotary_pct", 2}}, "partial_rotary_factor is 2"}},
       {"gpt_oss", {{{"swiglu_limit", 5.0}}, "swiglu_limit is 5"}},
       {"granite", {{{"residual_multiplier", 0}}, "residual_multiplier is 0"}},
+      {"lfm2",
+       {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "supported are conv and full_attention"}},
       {"llama", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
       {"minimax_m2", {{{"rotary_dim", 5}}, "rotary_dim 5 is odd"}},
       {"mistral", {{{"sliding_window", "all"}}, "sliding_window is \"all\""}},
@@ -378,6 +380,12 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
   EXPECT_EQ(read("glm4", json::object()).parameter_count(), 9400279040);        // GLM-4 9B
   EXPECT_EQ(read("olmo3", json::object()).parameter_count(), 6888624128);       // OLMo 3 7B
   EXPECT_EQ(read("minimax_m2", json::object()).parameter_count(), 228689764864);
+  EXPECT_EQ(read("lfm2", {{"hidden_size", 2048},  // LFM2 1.2B, as its file says it
+                          {"num_hidden_layers", 16},
+                          {"block_ff_dim", 12288},
+                          {"full_attn_idxs", {2, 5, 8, 10, 12, 14}}})
+                .parameter_count(),
+            1170340608);
   // GLM-4.5; its file has an MTP layer of 5.5B more.
   EXPECT_EQ(read("glm4_moe", {{"hidden_size", 5120},
                               {"num_hidden_layers", 92},
@@ -451,7 +459,8 @@ TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
 
 TEST(ModelConfig, a_head_is_tied_by_default_where_transformers_says_so) {
   for (const std::string& family : ModelConfig::families()) {
-    const std::set<std::string> others{"cohere2", "ernie4_5", "ernie4_5_moe", "gpt2", "opt", "smollm3", "starcoder2"};
+    const std::set<std::string> others{"cohere2", "ernie4_5", "ernie4_5_moe", "gpt2",
+                                       "lfm2",    "opt",      "smollm3",      "starcoder2"};
     const bool tied = others.contains(family) || family.starts_with("gemma");
     EXPECT_EQ(read(family, json::object()).tie_word_embeddings, tied) << family;
     EXPECT_EQ(read(family, {{"tie_word_embeddings", !tied}}).tie_word_embeddings, !tied) << family;

@@ -1,5 +1,6 @@
 #include "nought/models/context_choice.h"
 
+#include "support/golden.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,6 +65,18 @@ TEST(ContextChoice, ulysses_needs_heads_that_divide) {
               HasSubstr("sp_size = 4: 4 ranks cannot share out the 6 query and 6 key/value heads "
                         "of a llama model; the nearest size that can is 2, and cp_size takes any"));
   EXPECT_THAT(refusal(6, 2, 3, 6), HasSubstr("the nearest size that can is 2")) << "3 ranks, 2 key/value heads";
+}
+
+TEST(ContextChoice, layers_that_keep_a_state_are_refused_by_the_name_of_the_option) {
+  ModelConfig config = ModelConfig::from_folder(test::golden_folder(test::kGoldenStates[0]));
+  EXPECT_NO_THROW(choose_context_method(config, 1, 1));
+  const auto refusal = [&](std::optional<ContextMethod> asked) {
+    return test::message_of<ConfigError>([&] { choose_context_method(config, 2, 1, asked); });
+  };
+  EXPECT_THAT(refusal({}), testing::HasSubstr("cp_size = 2: a lfm2 model has layers that keep a state"));
+  EXPECT_THAT(refusal(ContextMethod::heads), testing::HasSubstr("sp_size = 2"));
+  config.layer_kinds.clear();
+  EXPECT_NO_THROW(choose_context_method(config, 2, 1));
 }
 
 }  // namespace

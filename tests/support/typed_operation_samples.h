@@ -142,6 +142,26 @@ class OperationSamples {
             .lse = values({1, 2, 3}),
             .sinks = values({2})};
   }
+  ShortConv make(Of<ShortConv>) {
+    return {.x = values({5, 6}),
+            .weight = values({2, 1, 3}),
+            .y = values({5, 2}),
+            .bias = values({2}),
+            .spans = {{0, 3, 1}, {3, 2, 0}},
+            .gated = true,
+            .states = values({2, 2, 2})};
+  }
+  ShortConvBackward make(Of<ShortConvBackward>) {
+    return {.x = values({5, 6}),
+            .weight = values({2, 1, 3}),
+            .dy = values({5, 2}),
+            .dx = values({5, 6}),
+            .d_weight = values({2, 1, 3}),
+            .bias = values({2}),
+            .d_bias = values({2}),
+            .spans = {{0, 3}, {3, 2}},
+            .gated = true};
+  }
   AttentionBackward make(Of<AttentionBackward>) {
     return {.shape = attention(),
             .q = heads(),

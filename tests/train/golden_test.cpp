@@ -139,12 +139,11 @@ class GoldenOption : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenOption, logits_loss_and_gradients_agree_on_every_axis) {
   const std::string folder = golden_folder(GetParam());
-  std::vector<test::MeshLayout> meshes{sharded(1, 0),
-                                       sharded(2, 3),
-                                       {.sizes = {.tensor = 2}, .sequence_parallel = true},
-                                       {.sizes = {.pipeline = 2}},
-                                       {.sizes = {.context = 2}}};
-  if (ModelConfig::from_folder(folder).experts) meshes.push_back({.sizes = {.shard = 2, .expert = 2}, .stage = 2});
+  std::vector<test::MeshLayout> meshes{
+      sharded(1, 0), sharded(2, 3), {.sizes = {.tensor = 2}, .sequence_parallel = true}, {.sizes = {.pipeline = 2}}};
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  if (!config.keeps_states()) meshes.push_back({.sizes = {.context = 2}});
+  if (config.experts) meshes.push_back({.sizes = {.shard = 2, .expert = 2}, .stage = 2});
   for (const auto& mesh : meshes) GoldenCase{.folder = folder, .mesh = mesh}.expect_golden();
   GoldenCase{.folder = folder, .mesh = sharded(2, 3), .recompute = Recompute::full}.expect_golden();
   GoldenCase{.folder = folder, .contexts = {Context::reference()}}.expect_golden();
@@ -155,6 +154,24 @@ TEST_P(GoldenOption, logits_with_a_cache_equal_those_without) {
     const Tensor ids = golden_ids(rank, input).slice(0, 1);
     test::expect_cached_logits(rank, ids, {5, 1, 1, 3, 1, 1, 4, 1, ids.dim(1) - 17});
   });
+}
+
+/// Where a state cannot be undone, the sequence begins anew.
+TEST(GoldenStates, a_sequence_that_is_cut_back_is_fed_from_its_begin) {
+  for (const char* name : test::kGoldenStates)
+    GoldenCase{.folder = golden_folder(name)}.on_ranks([](TrainingRank& rank, const ProbeInput& input) {
+      const Tensor ids = golden_ids(rank, input).slice(0, 1);
+      DecoderCache cache = rank.decoder.make_cache(rank.context, ids.dim(1), DType::f32, 2);
+      const auto feed = [&](int64_t begin, int64_t end) {
+        const NextTokens fed{1, ids.flat(begin, end).span<int32_t>()};
+        return rank.decoder.next_logits(rank.context, std::span(&fed, 1), cache).to_vector<float>();
+      };
+      const std::vector<float> first = feed(0, 7);
+      EXPECT_EQ(rank.decoder.keep_first(cache, 1, 9), 7) << "nothing is removed";
+      feed(7, 12);
+      EXPECT_EQ(rank.decoder.keep_first(cache, 1, 7), 0);
+      EXPECT_EQ(feed(0, 7), first);
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenOption, ::testing::ValuesIn(test::kGoldenOptions),

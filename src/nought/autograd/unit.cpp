@@ -17,6 +17,7 @@ bool decays(ParameterRole role) {
     case ParameterRole::head:
     case ParameterRole::router:
     case ParameterRole::adapter:
+    case ParameterRole::filter:
       return true;
     case ParameterRole::norm:
     case ParameterRole::bias:

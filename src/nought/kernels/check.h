@@ -30,6 +30,10 @@ NOUGHT_OPERATIONS(NOUGHT_CHECK)
 /// ShapeError unless codes have scales of f16 for whole blocks. `name` is the weight's in the operation.
 void check_codes(std::string_view operation, std::string_view name, const Weight& weight);
 
+/// ShapeError unless the spans cover the tokens in order, and continue states that are there; states: how many there
+/// are, -1: none may be continued.
+void check_state_spans(std::string_view op, const std::vector<StateSpan>& spans, int64_t tokens, int64_t states = -1);
+
 /// Throws unless the operation can run.
 template <class Op>
 void check(const Op& op) {

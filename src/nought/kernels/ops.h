@@ -22,6 +22,7 @@
 #include "nought/kernels/ops/norms.h"
 #include "nought/kernels/ops/optimizers.h"
 #include "nought/kernels/ops/rounding.h"
+#include "nought/kernels/ops/short_conv.h"
 #include "nought/kernels/ops/sums.h"
 #include "nought/kernels/ops/wire.h"
 
@@ -35,6 +36,7 @@
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
+  X(ShortConv) X(ShortConvBackward)                                                                               \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \
   X(CrossEntropy)                                                                                                 \

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "nought/comm/flight_recorder.h"
@@ -28,16 +29,19 @@ struct KindsOfLayers {
 
 KindsOfLayers kinds_of(const ModelConfig& whole) {
   KindsOfLayers result{.config = whole, .kinds = {}};
-  std::map<std::pair<bool, int64_t>, size_t> known;  // whether it has experts, and its window
+  std::map<std::tuple<bool, int64_t, LayerKind>, size_t> known;  // whether it has experts, its window and its kind
   ModelConfig& config = result.config;
   config.sliding_windows.clear();
+  config.layer_kinds.clear();
   if (config.experts) config.experts->layers.clear();
   for (int64_t layer = 0; layer < whole.num_layers; ++layer) {
     const int64_t window = whole.sliding_windows[static_cast<size_t>(layer)];
-    const auto [found, is_new] = known.try_emplace({whole.has_experts(layer), window}, known.size());
+    const auto [found, is_new] =
+        known.try_emplace({whole.has_experts(layer), window, whole.kind_of(layer)}, known.size());
     result.kinds.push_back(found->second);
     if (!is_new) continue;
     config.sliding_windows.push_back(window);
+    config.layer_kinds.push_back(whole.kind_of(layer));
     if (config.experts) config.experts->layers.push_back(whole.has_experts(layer));
   }
   config.num_layers = std::ssize(config.sliding_windows);

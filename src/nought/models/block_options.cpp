@@ -76,6 +76,24 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   return options;
 }
 
+ShortConvLayer::Options BlockOptions::short_conv(const WeightNames::Layer& names) const {
+  const int64_t hidden = config.hidden_size;
+  const bool bias = config.short_conv->bias;
+  ShortConvLayer::Options options;
+  options.in = linear(hidden, {3 * hidden}, {names.conv_in}, bias, config.initializer_range);
+  options.in.cut = LinearCut::outputs;
+  options.in.fused = {hidden, hidden, hidden};
+  options.out = linear(hidden, {hidden}, {names.conv_out}, bias, residual_std());
+  options.out.cut = LinearCut::inputs;
+  options.weight = names.conv;
+  options.channels = hidden;
+  options.taps = config.short_conv->taps;
+  options.bias = bias;
+  options.std = config.initializer_range;
+  options.ranks = ranks.tensor;
+  return options;
+}
+
 LatentProjection::Options BlockOptions::latent(const WeightNames::Layer& names) const {
   const LatentConfig& latent = *config.latent;
   const int64_t hidden = config.hidden_size, heads = config.num_heads;

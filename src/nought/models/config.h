@@ -36,6 +36,11 @@ enum class NormPlacement : uint8_t {
   post,          // its output
   sum            // its output, added to the residual stream
 };
+/// How a layer mixes the tokens of a sequence.
+enum class LayerKind : uint8_t {
+  attention,
+  short_conv  // a causal convolution of each channel over a few tokens
+};
 /// How a checkpoint stores the weights of q, k and v.
 enum class QkvPacking : uint8_t {
   separate,    // three tensors
@@ -78,6 +83,24 @@ struct ExpertsConfig {
   bool operator==(const ExpertsConfig&) const = default;
 };
 
+/// An intermediate_size that a checkpoint's config derives: a third less than it says, times a factor, up to a
+/// multiple.
+struct DerivedWidth {
+  int64_t written = 0;
+  double factor = 1;
+  int64_t multiple = 1;
+
+  bool operator==(const DerivedWidth&) const = default;
+};
+
+/// The layers of the kind short_conv.
+struct ShortConvConfig {
+  int64_t taps = 0;  // tokens that a token sees, itself included
+  bool bias = false;
+
+  bool operator==(const ShortConvConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
   int64_t vocab_size = 0;
@@ -115,6 +138,8 @@ struct ModelConfig {
   QkNorm qk_norm = QkNorm::none;
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
+  std::vector<LayerKind> layer_kinds;  // of each layer; empty: all attend
+  std::optional<ShortConvConfig> short_conv;
   std::optional<ExpertsConfig> experts;
   double embedding_scale = 1;
   double logit_softcap = 0;  // 0: none
@@ -127,7 +152,8 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   WeightLayout weight_layout = WeightLayout::out_in;
   QkvPacking qkv_packing = QkvPacking::separate;
-  bool fused_gate_up = false;  // whether a checkpoint stores gate and up as one tensor
+  std::optional<DerivedWidth> derived_width;  // whence intermediate_size comes; for exports
+  bool fused_gate_up = false;                 // whether a checkpoint stores gate and up as one tensor
 
   double initializer_range = 0.02;
   /// Factor on initializer_range for weights whose result is added to the residual stream.
@@ -160,6 +186,14 @@ struct ModelConfig {
   /// The sliding window of the layers that have one, which is the same for all of them; 0 if no layer has one.
   int64_t sliding_window() const;
   bool rotates(int64_t layer) const { return unrotated.empty() || !unrotated[static_cast<size_t>(layer)]; }
+  LayerKind kind_of(int64_t layer) const {
+    return layer_kinds.empty() ? LayerKind::attention : layer_kinds[static_cast<size_t>(layer)];
+  }
+  int64_t attention_layers() const {
+    return layer_kinds.empty() ? num_layers : std::count(layer_kinds.begin(), layer_kinds.end(), LayerKind::attention);
+  }
+  /// Whether some layers keep a state along a sequence, which cannot be undone token by token.
+  bool keeps_states() const { return attention_layers() < num_layers; }
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
   /// Whether the length of a row decides how its tokens rotate (rope type "dynamic").
   bool rotates_by_row() const {

@@ -368,7 +368,7 @@ std::span<const Family> other_families() { return kOtherFamilies; }
 const std::vector<Family>& all_families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> families;
-    for (const auto some : {llama_families(), other_families(), expert_families(), deep_families()})
+    for (const auto some : {llama_families(), other_families(), expert_families(), deep_families(), state_families()})
       families.insert(families.end(), some.begin(), some.end());
     std::sort(families.begin(), families.end(),
               [](const Family& a, const Family& b) { return std::string_view(a.name) < b.name; });

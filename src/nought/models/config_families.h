@@ -19,6 +19,8 @@ struct Family {
 
 /// Dense families that are llama with options.
 std::span<const Family> llama_families();
+/// Families with layers that keep a state.
+std::span<const Family> state_families();
 /// The other dense families.
 std::span<const Family> other_families();
 /// Families with mixtures of experts, and those of them that have more beside.

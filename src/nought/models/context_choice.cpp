@@ -38,6 +38,11 @@ bool can_share_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_ra
 
 ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
                                     std::optional<ContextMethod> asked) {
+  require<ConfigError>(
+      ranks == 1 || !config.keeps_states(),
+      "{} = {}: a {} model has layers that keep a state along a sequence, which ranks do not hand on to "
+      "each other: use tp_size, or more ranks of the ZeRO stages",
+      asked == ContextMethod::heads ? "sp_size" : "cp_size", ranks, config.family);
   const int64_t keys = ranks * key_width(config, tensor_ranks), most = widest(config, tensor_ranks);
   const bool gathers = keys <= most;
   if (asked && (asked != ContextMethod::gather || gathers)) return {*asked, "as asked"};

@@ -220,7 +220,9 @@ Section Decoder::block_section(const Block& block) {
               return add(tape, stream, scaled_branch(tape, part(name, norm, branch)));
             };
             const Var normed = part("attention_norm", block.attention_norm, in);
-            const Var branch = part("attention", block.attention, normed, work.sequences, rotation, cache);
+            const StateCache* states = work.cache && block.conv ? &work.cache->states[index] : nullptr;
+            const Var branch = block.conv ? part("conv", *block.conv, normed, work.sequences, states)
+                                          : part("attention", block.attention, normed, work.sequences, rotation, cache);
             const Var attended = joined("attention_post_norm", block.attention_post_norm, in, branch);
             const Var mlp_in = config_.shared_norm
                                    ? normed
@@ -325,7 +327,8 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
 int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const {
   std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(sequence));
   const int64_t limit = config_.rope.switch_length(), held = static_cast<int64_t>(ids.size());
-  const int64_t kept = limit > 0 && held > limit && count <= limit ? 0 : std::min(count, held);
+  const bool rotated_anew = limit > 0 && held > limit && count <= limit;
+  const int64_t kept = rotated_anew || (config_.keeps_states() && count < held) ? 0 : std::min(count, held);
   ids.resize(static_cast<size_t>(kept));
   return kept;
 }
@@ -354,14 +357,20 @@ std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::
 bool Decoder::restore(std::span<const double> state) { return fp8_ ? fp8_->restore(state) : state.empty(); }
 
 DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences) const {
-  DecoderCache cache{{}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
+  DecoderCache cache{{}, {}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
   const PackedHeads packed = block_options().heads();
   const auto rows = [&](int64_t head_dim) {
     return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
   };
   for (const Block& block : blocks_)
-    cache.layers.push_back(block.unit->elsewhere() ? KvCache{}
-                                                   : KvCache{rows(packed.head_dim), rows(packed.value_dim())});
+    cache.layers.push_back(
+        block.unit->elsewhere() || block.conv ? KvCache{} : KvCache{rows(packed.head_dim), rows(packed.value_dim())});
+  for (const Block& block : blocks_) {
+    if (!config_.keeps_states()) break;
+    cache.states.push_back(block.conv && !block.unit->elsewhere()
+                               ? block.conv->make_cache(context, capacity, dtype, sequences)
+                               : StateCache{});
+  }
   return cache;
 }
 

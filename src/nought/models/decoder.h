@@ -19,15 +19,17 @@
 #include "nought/models/names.h"
 #include "nought/nn/model.h"
 #include "nought/nn/objective.h"
+#include "nought/nn/short_conv.h"
 #include "nought/parallel/model_ranks.h"
 #include "nought/parallel/vocabulary_tiles.h"
 
 namespace nought {
 
-/// The keys and values of every layer, for sequences of at most `capacity` tokens. Sequence s has the rows from s *
-/// capacity on.
+/// The keys and values, or the states, of every layer, for sequences of at most `capacity` tokens. Sequence s has the
+/// rows from s * capacity on.
 struct DecoderCache {
-  std::vector<KvCache> layers;
+  std::vector<KvCache> layers;     // of those that attend
+  std::vector<StateCache> states;  // of the others; empty: there are none
   int64_t capacity = 0;
   std::vector<std::vector<int32_t>> ids;  // for each sequence, the tokens whose keys and values it holds
 };
@@ -63,7 +65,7 @@ class Decoder final : public Model {
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
   /// Removes a sequence's tokens beyond its first `count` from the cache. Returns how many are left. That is 0 if the
   /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer
-  /// sequence.
+  /// sequence. It is 0 as well if any are removed and layers keep states, of which they have the last alone.
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
@@ -86,6 +88,7 @@ class Decoder final : public Model {
     Unit* unit = nullptr;
     Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
     SelfAttention attention;
+    std::optional<ShortConvLayer> conv;  // instead of attention
     Mlp mlp;
     std::optional<Moe> experts;  // instead of mlp
     int64_t router = 0;          // its index in the log of routers

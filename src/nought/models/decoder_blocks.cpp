@@ -35,7 +35,10 @@ Decoder::Block Decoder::make_block(int64_t index) {
   block.local = config_.sliding_windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
   block.rotated = config_.rotates(index);
   block.attention_norm = norm(pre, names.attention_norm);
-  block.attention = SelfAttention(unit, options.attention(names, index));
+  if (config_.kind_of(index) == LayerKind::short_conv)
+    block.conv.emplace(unit, options.short_conv(names));
+  else
+    block.attention = SelfAttention(unit, options.attention(names, index));
   block.attention_post_norm = norm(post, names.attention_post_norm);
   block.mlp_norm = norm(pre && !config_.shared_norm, names.mlp_norm);
   if (config_.has_experts(index)) {

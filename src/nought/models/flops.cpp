@@ -37,7 +37,8 @@ std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_lengt
   for (const auto& unit : whole.units()) flops.push_back(6 * multiplied_by(*unit, config));
   if (config.tie_word_embeddings) flops.back() += 6 * static_cast<double>(config.vocab_size * config.hidden_size);
   for (size_t layer = 0; layer < config.sliding_windows.size(); ++layer)
-    flops[layer + 1] += 12 * heads * seen_on_average(seq_length, config.sliding_windows[layer]);
+    if (config.kind_of(static_cast<int64_t>(layer)) == LayerKind::attention)
+      flops[layer + 1] += 12 * heads * seen_on_average(seq_length, config.sliding_windows[layer]);
   return flops;
 }
 
@@ -46,6 +47,7 @@ double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
   const auto last = std::find_if(decoder.units().rbegin(), decoder.units().rend(),
                                  [](const auto& unit) { return unit->tile_of() == nullptr; });
   double saved = 0;
+  int64_t layer = 0;
   bool below = true;  // no parameter up to here is trained: the walk back ends before
   for (const auto& each : decoder.units()) {
     const Unit& unit = *each;
@@ -63,7 +65,8 @@ double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
       if (below && !lookup) saved += 2 * weights;
     }
     const bool is_block = !is_tile && each != decoder.units().front() && each != *last;
-    if (below && is_block) saved += 4 * static_cast<double>(config.num_heads * config.head_dim * seq_length);
+    const bool attends = is_block && config.kind_of(layer++) == LayerKind::attention;
+    if (below && attends) saved += 4 * static_cast<double>(config.num_heads * config.head_dim * seq_length);
   }
   return saved;
 }

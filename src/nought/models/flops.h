@@ -7,7 +7,7 @@
 
 namespace nought {
 
-/// 6 Psi + 6 L h s: the forward and backward passes of all matrix products and of causal attention, for L layers,
+/// 6 Psi + 6 L h s: the forward and backward passes of all matrix products and of causal attention, for L layers of it,
 /// h = heads x head_dim and sequences of s tokens. Psi counts the parameters that are multiplied: the head once, no
 /// embedding look-ups, and of the experts only those that a token passes. With causal = false, attention counts 12 L h
 /// s, which is the PaLM convention (arXiv 2204.02311).
@@ -23,7 +23,8 @@ inline double training_flops_per_token(const ModelConfig& config, int64_t seq_le
       if (sparse) idle += (config.experts->num_experts - config.experts->rule.top_k) * expert;
   }
   const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions - idle);
-  const auto attended = static_cast<double>(config.num_layers * config.num_heads * config.head_dim * seq_length);
+  const auto attended =
+      static_cast<double>(config.attention_layers() * config.num_heads * config.head_dim * seq_length);
   return 6 * multiplied + (causal ? 6 : 12) * attended;
 }
 

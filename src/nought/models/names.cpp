@@ -25,6 +25,7 @@ WeightNames WeightNames::of(const ModelConfig& config) {
   } else {
     names.token_embedding = "model.embed_tokens";
     names.final_norm = config.family == "phi" ? "model.final_layernorm" : "model.norm";
+    if (config.family == "lfm2") names.final_norm = "model.embedding_norm";
   }
   return names;
 }
@@ -103,6 +104,18 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
     layer.attention_post_norm = prefix + "post_self_attn_layernorm";
     layer.mlp_norm = prefix + "post_attention_layernorm";
     layer.mlp_post_norm = prefix + "post_mlp_layernorm";
+  }
+  if (family_ == "lfm2") {
+    layer.attention_norm = prefix + "operator_norm";
+    layer.mlp_norm = prefix + "ffn_norm";
+    layer.q_norm = attention + "q_layernorm";
+    layer.k_norm = attention + "k_layernorm";
+    layer.attention_out = attention + "out_proj";
+    layer.conv_in = prefix + "conv.in_proj";
+    layer.conv = prefix + "conv.conv";
+    layer.conv_out = prefix + "conv.out_proj";
+    layer.up = {prefix + "feed_forward.w1", prefix + "feed_forward.w3"};
+    layer.down = prefix + "feed_forward.w2";
   }
   if (family_ == "starcoder2") {
     layer.up = {mlp + "c_fc"};

@@ -16,7 +16,8 @@ struct WeightNames {
     std::vector<std::string> qkv;  // three names, or one if they are fused
     std::string q_norm, k_norm;
     std::string attention_out;
-    std::vector<std::string> up;  // the names of gate and up, or one name
+    std::string conv_in, conv, conv_out;  // of a short convolution
+    std::vector<std::string> up;          // the names of gate and up, or one name
     std::string down;
 
     std::string sinks;                                                        // the full name of the parameter

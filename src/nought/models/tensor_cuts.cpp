@@ -36,6 +36,8 @@ std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks) {
   const bool dense = !config.experts || std::ranges::count(config.experts->layers, false) > 0;
   if (dense && !reaches_all(config.intermediate_size, ranks))
     return fmt::format("the last of them would hold none of the {} features of its MLPs", config.intermediate_size);
+  if (config.short_conv && !reaches_all(config.hidden_size, ranks))
+    return fmt::format("the last of them would hold none of the {} channels of its convolutions", config.hidden_size);
   if (!reaches_all(config.vocab_size, ranks))
     return fmt::format("the last of them would hold none of its {} tokens", config.vocab_size);
   return config.experts ? reason_not_to_cut_experts(*config.experts, ranks) : "";
