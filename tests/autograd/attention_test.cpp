@@ -92,6 +92,21 @@ TEST(AttentionFunctions, interleaved_projections_have_the_right_gradients) {
 }
 
 NOUGHT_SIZE(medium);
+TEST(AttentionFunctions, scaled_queries_and_heads_without_weights_have_the_right_gradients) {
+  const Context context = Context::reference();
+  const PackedHeads heads{.num_heads = 4, .num_kv_heads = 2, .head_dim = 6};
+  const Tensor positions = integers(context, {0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
+  const RopeTables factors{
+      .cos = random(context, {5, 3}, 8), .sin = context.zeros({5, 3}, DType::f64), .rotary_dim = 6};
+  for (int64_t i = 0; i < 15; ++i) factors.cos.data<double>()[i] = 1 + static_cast<double>(i / 3);
+  Unit unit("u");
+  const ParameterView weight = unit.add("w", {heads.width(), 7}, Init::zeros());
+  GradientCheck(context, unit, random(context, {kTokens, 7}, 5), [&](Tape& tape, const Var& x) {
+    const Var normed = norm_heads(tape, linear(tape, x, weight, {}, WeightLayout::out_in), heads, {.eps = 1e-3});
+    return attention(tape, scale_queries(tape, normed, heads, factors, positions), heads, kOptions);
+  }).run();
+}
+
 TEST(AttentionFunctions, norms_of_heads_and_of_whole_projections_have_the_right_gradients) {
   for (const bool per_head : {false, true})
     expect_gradients({.num_heads = 4, .num_kv_heads = 2, .head_dim = 6}, true, per_head, kOptions);

@@ -33,8 +33,15 @@ FAMILIES = {
     # T = 24 is no multiple of the kernel; the width is adjusted to 22 and then to 24.
     "lfm2": dict(block_multiple_of=8, intermediate_size=33, conv_L_cache=4, conv_bias=True, num_hidden_layers=3, norm_eps=1e-5,
                  layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=True),
+    "llama4_text": dict(head_dim=6, attention_chunk_size=7, no_rope_layers=[1, 0, 1], attn_scale=0.4, floor_scale=5,
+                        moe_layers=[0, 1], num_local_experts=4, num_experts_per_tok=1, intermediate_size=8,
+                        intermediate_size_mlp=16, vocab_size=48),
     "minimax_m2": dict(head_dim=8, rotary_dim=4, num_local_experts=6, num_experts_per_tok=2, intermediate_size=16,
                        num_hidden_layers=2),
+    "ministral3": dict(head_dim=6, num_hidden_layers=2, sliding_window=15, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 7,
+        "max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.4}),
     "olmo3": dict(rope_theta=500000.0, sliding_window=7, layer_types=WINDOWED, max_position_embeddings=32,
                   rope_scaling={"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16,
                                 "attention_factor": 1.1, "beta_fast": 32.0, "beta_slow": 1.0}),

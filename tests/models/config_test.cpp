@@ -191,6 +191,8 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
       {"lfm2",
        {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "supported are conv and full_attention"}},
       {"llama", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
+      {"llama4_text", {{{"num_experts_per_tok", 2}}, "num_experts_per_tok is 2"}},
+      {"ministral3", {{{"sliding_window", "all"}}, "sliding_window is \"all\""}},
       {"minimax_m2", {{{"rotary_dim", 5}}, "rotary_dim 5 is odd"}},
       {"mistral", {{{"sliding_window", "all"}}, "sliding_window is \"all\""}},
       {"mixtral", {{{"num_experts_per_tok", 9}}, "more than the 8 experts"}},
@@ -402,6 +404,8 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
   EXPECT_EQ(read("ernie4_5_moe", json::object()).parameter_count(), 21825437888);  // ERNIE 4.5 21B-A3B
   EXPECT_EQ(read("phi", json::object()).parameter_count(), 1418270720);            // Phi 1.5
   EXPECT_EQ(read("opt", json::object()).parameter_count(), 125239296);             // OPT 125M
+  EXPECT_EQ(read("llama4_text", json::object()).parameter_count(), 107769861120);  // Llama 4 Scout without its images
+  EXPECT_EQ(read("ministral3", json::object()).parameter_count(), 8489553920);     // Ministral 3 8B
   // As transformers counts their defaults.
   EXPECT_EQ(read("cohere2", json::object()).parameter_count(), 34980831232);
   EXPECT_EQ(read("exaone4", json::object()).parameter_count(), 9429069824);

@@ -77,6 +77,18 @@ TEST(Rope, tables_hold_cosines_and_sines_of_every_position) {
   EXPECT_THROW(make_rope_tables(context, 5, plain(7), DType::f32), ShapeError);
 }
 
+TEST(Rope, factors_of_queries_grow_by_the_logarithm_of_whole_lengths) {
+  const Context context = Context::reference();
+  const QueryScale scale{.beta = 0.5, .length = 3, .shift = 1};
+  const RopeTables factors = make_query_factors(context, 8, scale, 4, DType::f64);
+  const auto cos = factors.cos.to_vector<double>(), sin = factors.sin.to_vector<double>();
+  ASSERT_EQ(cos.size(), 16u);
+  for (size_t i = 0; i < 16; ++i) {
+    EXPECT_DOUBLE_EQ(cos[i], 1 + 0.5 * std::log(1 + std::floor(static_cast<double>(i / 2 + 1) / 3)));
+    EXPECT_EQ(sin[i], 0);
+  }
+}
+
 TEST(Rope, tables_of_two_lengths_lie_one_behind_the_other) {
   const Context context = Context::reference();
   RopeOptions longrope = plain(4);

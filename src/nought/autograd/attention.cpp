@@ -47,6 +47,27 @@ Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables&
                      });
 }
 
+Var scale_queries(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& factors,
+                  const Tensor& positions) {
+  const auto multiply = [heads, factors, positions](const Context& context, const Tensor& packed) {
+    Heads q = heads.q(packed);
+    q.head_stride = q.stride(heads.head_dim);
+    context.run(Rope{.x = q,
+                     .cos = factors.cos,
+                     .sin = factors.sin,
+                     .positions = positions,
+                     .num_heads = heads.num_heads,
+                     .head_dim = heads.head_dim,
+                     .rotary_dim = heads.head_dim});
+  };
+  multiply(tape.context(), qkv.value);
+  return tape.record(qkv.value, {qkv}, [qkv = Var{{}, qkv.slot}, multiply](Gradients& gradients, Tensor d) {
+    d = writable(gradients.context(), std::move(d));
+    multiply(gradients.context(), d);
+    gradients.give(qkv, std::move(d));
+  });
+}
+
 namespace {
 
 /// The queries or the keys of a packed projection: where they lie, the weight that scales them, how they form rows.
@@ -56,6 +77,12 @@ struct NormedPart {
   ParameterView weight;
   Shape rows;                // as a tensor of their own
   Tensor x = {}, rstd = {};  // what backward needs
+
+  /// Without a weight: zeros, for an offset of 1.
+  Tensor scales(const Context& context) const {
+    return weight.defined() ? weight.value() : context.zeros({rows[1]}, x.dtype(), Category::workspace);
+  }
+  double offset(const HeadNorms& norms) const { return weight.defined() ? norms.weight_offset : 1; }
 };
 
 /// Copies between the packed projection and a part's own tensor, where its heads lie side by side.
@@ -117,14 +144,15 @@ void norm_parts_backward(Gradients& gradients, const PackedHeads& heads, const N
     const NormedPart& part = parts[i];
     const Tensor dy = gathered[i] ? std::move(gathered[i]) : gather_part(context, heads, part, d);
     const Tensor dx = context.empty(part.rows, d.dtype());
-    const GradSink dw = detail::or_scratch(gradients, gradients.sink(part.weight), part.weight.value());
+    const Tensor scales = part.scales(context);
+    const GradSink dw = detail::or_scratch(gradients, gradients.sink(part.weight), scales);
     context.run(RmsNormBackward{.x = part.x,
-                                .weight = part.weight.value(),
+                                .weight = scales,
                                 .rstd = part.rstd,
                                 .dy = dy,
                                 .dx = dx,
                                 .d_weight = dw.into,
-                                .weight_offset = norms.weight_offset,
+                                .weight_offset = part.offset(norms),
                                 .accumulate_weight = dw.accumulate,
                                 .products = of_part(products, i),
                                 .width = width_of(part, norms.ranks)});
@@ -153,11 +181,11 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
     part.rstd = context.empty({part.rows[0]}, statistics_dtype(qkv.value.dtype()));
     Tensor y = context.empty(part.rows, qkv.value.dtype());
     context.run(RmsNorm{.x = part.x,
-                        .weight = part.weight.value(),
+                        .weight = part.scales(context),
                         .y = y,
                         .rstd = part.rstd,
                         .eps = norms.eps,
-                        .weight_offset = norms.weight_offset,
+                        .weight_offset = part.offset(norms),
                         .squares = of_part(squares, i),
                         .width = width_of(part, norms.ranks)});
     move_part(context, heads, part, qkv.value, y, /*into_packed=*/true);

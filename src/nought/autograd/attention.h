@@ -42,9 +42,14 @@ struct RopeTables {
 /// Rotates q and k of a packed projection. positions: [tokens] i32. In place.
 Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions);
 
+/// Multiplies the heads of q by the cos of their position; sin is 0. In place.
+Var scale_queries(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& factors,
+                  const Tensor& positions);
+
 /// How queries and keys are normalised: each head by itself, or all heads of a token as one vector.
 struct HeadNorms {
-  ParameterView q_weight = {}, k_weight = {};  // [head_dim], or [num_heads * head_dim] and [num_kv_heads * head_dim]
+  /// [head_dim], or [num_heads * head_dim] and [num_kv_heads * head_dim]; undefined: heads count as they are.
+  ParameterView q_weight = {}, k_weight = {};
   double eps = 1e-6;
   double weight_offset = 0;
   bool per_head = true;

@@ -208,9 +208,11 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   add_low_rank_dx(context, blocks, d_rows, parameters.down_added, d_activated);
   give_routing_gradient(gradients, saved, activated, d_activated, d_rows);
 
-  const Tensor weights = dispatch.rows_of_choices(context, saved.weights.value);
-  context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
-  context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
+  if (saved.weights.value) {
+    const Tensor weights = dispatch.rows_of_choices(context, saved.weights.value);
+    context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
+    context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
+  }
   const auto form = [&](const WeightView& weight, const Tensor& x, const Tensor& dy) {
     gradients.later(weight, [x, dy, blocks, out_in = parameters.out_in](const Context& on, const GradSink& sink) {
       weight_gradients(on, blocks, x, dy, out_in, sink);

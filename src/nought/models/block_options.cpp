@@ -48,7 +48,7 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   SelfAttention::Options options;
   options.heads = heads();
   options.scale = config.attention_scale_of(index);
-  options.window = config.sliding_windows[static_cast<size_t>(index)];
+  (config.chunked ? options.chunk : options.window) = config.sliding_windows[static_cast<size_t>(index)];
   options.softcap = config.attention_softcap;
   if (config.latent) {
     options.latent = latent(names);
@@ -66,7 +66,7 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   options.shared_heads = config.num_kv_heads < ranks.tensor.size();
   if (config.attention_sinks) options.sinks = names.sinks;
   options.sink_std = config.initializer_range;
-  options.qk_norm = config.qk_norm;
+  options.qk_norm = config.qk_norm == QkNorm::unweighted && !config.rotates(index) ? QkNorm::none : config.qk_norm;
   options.q_norm_features = config.qk_norm == QkNorm::whole ? q : config.head_dim;
   options.k_norm_features = config.qk_norm == QkNorm::whole ? kv : config.head_dim;
   options.q_norm = names.q_norm;
@@ -149,6 +149,7 @@ Moe::Options BlockOptions::experts(const WeightNames::Layer& names, std::vector<
   options.up = names.expert_up;
   options.down = names.expert_down;
   options.activation = experts.activation;
+  options.scales_input = experts.scales_input;
   options.tiles = std::move(tiles);
   if (experts.shared_intermediate_size > 0)
     options.shared =

@@ -70,6 +70,7 @@ struct ExpertsConfig {
   bool choice_bias_row = false;  // a checkpoint has them as one row, [1, E]
   ExpertStorage storage = ExpertStorage::separate;
   ExpertActivation activation;
+  bool scales_input = false;             // weights scale what experts read, and not what they give
   int64_t shared_intermediate_size = 0;  // the width of the shared expert, an MLP that all tokens pass; 0: none
   bool shared_gate = false;              // whether a gate scales the shared expert's result
   bool auxiliary_loss = false;           // the loss includes auxiliary_coefficient * (how unbalanced the experts are)
@@ -131,11 +132,13 @@ struct ModelConfig {
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
-  bool scale_by_layer = false;           // it is divided by the number of the layer, from 1
-  bool upcast_scores = false;            // gpt2's reorder_and_upcast_attn: scores are fp32 here always; for exports
-  double attention_softcap = 0;          // 0: none
-  std::vector<int64_t> sliding_windows;  // for each layer, how many tokens a token sees; 0: all earlier ones
-  QkNorm qk_norm = QkNorm::none;
+  bool scale_by_layer = false;            // it is divided by the number of the layer, from 1
+  bool upcast_scores = false;             // gpt2's reorder_and_upcast_attn: scores are fp32 here always; for exports
+  double attention_softcap = 0;           // 0: none
+  std::optional<QueryScale> query_scale;  // what queries are multiplied by
+  std::vector<int64_t> sliding_windows;   // for each layer, how many tokens a token sees; 0: all earlier ones
+  bool chunked = false;                   // windows are chunks: a token sees those of its chunk alone
+  QkNorm qk_norm = QkNorm::none;          // if unweighted, of rotated layers alone
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
   std::vector<LayerKind> layer_kinds;  // of each layer; empty: all attend

@@ -26,6 +26,7 @@ constexpr std::pair<const char*, Activation> kActivations[] = {
     {"relu", Activation::relu}};
 
 constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kChunked = "chunked_attention";
 constexpr const char* kFull = "full_attention";
 
 }  // namespace
@@ -137,6 +138,8 @@ void set_sliding_windows(ModelConfig& config, int64_t window) {
 
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument) {
+  const char* local = config.chunked ? kChunked : kSliding;
+  const char* key = config.chunked ? "attention_chunk_size" : "sliding_window";
   const Json* types = reader.value("layer_types");
   require<ConfigError>(!types || (types->is_array() && static_cast<int64_t>(types->size()) == config.num_layers),
                        "{}: layer_types must be a list of {} entries, one for each layer", reader.source(),
@@ -145,20 +148,37 @@ void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window,
     bool sliding = slides(i, argument);
     if (types) {
       const Json& type = (*types)[static_cast<size_t>(i)];
-      require<ConfigError>(type == kSliding || type == kFull, "{}: layer_types[{}] is {}, supported are {} and {}",
-                           reader.source(), i, type.dump(), kSliding, kFull);
-      sliding = type == kSliding;
+      require<ConfigError>(type == local || type == kFull, "{}: layer_types[{}] is {}, supported are {} and {}",
+                           reader.source(), i, type.dump(), local, kFull);
+      sliding = type == local;
     }
-    require<ConfigError>(!(types && sliding) || window > 0, "{}: layer_types[{}] is {}, but there is no sliding_window",
-                         reader.source(), i, kSliding);
+    require<ConfigError>(!(types && sliding) || window > 0, "{}: layer_types[{}] is {}, but there is no {}",
+                         reader.source(), i, local, key);
     config.sliding_windows[static_cast<size_t>(i)] = sliding ? window : 0;
   }
 }
 
 void write_layer_types(const ModelConfig& config, OrderedJson& json) {
-  json["sliding_window"] = size_or_null(config.sliding_window());
+  json[config.chunked ? "attention_chunk_size" : "sliding_window"] = size_or_null(config.sliding_window());
   json["layer_types"] = OrderedJson::array();
-  for (const int64_t window : config.sliding_windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
+  for (const int64_t window : config.sliding_windows)
+    json["layer_types"].push_back(window == 0 ? kFull : config.chunked ? kChunked : kSliding);
+}
+
+void read_unrotated_layers(ConfigReader& reader, ModelConfig& config) {
+  const std::vector<int64_t> given = reader.ids("no_rope_layers");
+  const int64_t interval = reader.size("no_rope_layer_interval", 4, kMaxLayers);
+  require<ConfigError>(given.empty() || std::ssize(given) == config.num_layers,
+                       "{}: no_rope_layers must be a list of {} numbers, 1 for each layer with rotary positions",
+                       reader.source(), config.num_layers);
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    config.unrotated.push_back(given.empty() ? (i + 1) % interval == 0 : given[static_cast<size_t>(i)] == 0);
+  if (std::ranges::count(config.unrotated, true) == 0) config.unrotated.clear();
+}
+
+void write_unrotated_layers(const ModelConfig& config, OrderedJson& json) {
+  json["no_rope_layers"] = OrderedJson::array();
+  for (int64_t i = 0; i < config.num_layers; ++i) json["no_rope_layers"].push_back(config.rotates(i) ? 1 : 0);
 }
 
 OrderedJson number_or_null(double number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }

@@ -55,12 +55,16 @@ int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise);
 int64_t read_used_window(ConfigReader& reader);
 /// Gives every layer this window; 0: none.
 void set_sliding_windows(ModelConfig& config, int64_t window);
-/// Gives a window to the layers that layer_types calls sliding. Without that key, slides(layer, argument) decides.
+/// Gives a window to the layers that layer_types calls sliding (chunked, if windows are chunks). Without that key,
+/// slides(layer, argument) decides.
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument);
 /// Layers slide but for every period-th, which sees everything: for read_layer_types().
 bool all_but_every_nth(int64_t layer, int64_t period);
 void write_layer_types(const ModelConfig& config, OrderedJson& json);
+/// no_rope_layers has 1 for each layer that rotates; without it every no_rope_layer_interval-th does not.
+void read_unrotated_layers(ConfigReader& reader, ModelConfig& config);
+void write_unrotated_layers(const ModelConfig& config, OrderedJson& json);
 /// The number, or null for 0.
 OrderedJson number_or_null(double number);
 OrderedJson size_or_null(int64_t number);

@@ -269,10 +269,88 @@ void write_ernie4_5_moe(const ModelConfig& config, OrderedJson& json) {
   write_expert_interval(experts, json);
 }
 
+// --- llama4_text ---
+
+/// Layers that rotate attend in chunks, the others scale their queries.
+void read_llama4_attention(ConfigReader& reader, ModelConfig& config) {
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.rope.interleaved = true;
+  read_unrotated_layers(reader, config);
+  if (reader.boolean("use_qk_norm").value_or(true)) {
+    // transformers normalises heads that have been rotated: the same, as rotations keep lengths.
+    require<ConfigError>(config.rope.table_scale() == 1, "{}: use_qk_norm with a rope type that scales heads",
+                         reader.source());
+    config.qk_norm = QkNorm::unweighted;
+  }
+  config.chunked = true;
+  const char* key = "attention_chunk_size";
+  const int64_t chunk = reader.has(key) && !reader.value(key) ? 0 : reader.size(key, 8192, kMaxRows);
+  const bool typed = reader.value("layer_types") != nullptr;
+  read_layer_types(
+      reader, config, chunk, [](int64_t, int64_t) { return true; }, 0);
+  for (int64_t i = 0; i < config.num_layers && !typed; ++i)
+    if (!config.rotates(i)) config.sliding_windows[static_cast<size_t>(i)] = 0;
+  const Json* tuned = reader.value("attn_temperature_tuning");  // true, or a number as older files have it
+  const bool off = tuned && (*tuned == Json(false) || *tuned == Json(0));
+  const QueryScale scale{.beta = reader.number("attn_scale").value_or(0.1),
+                         .length = reader.size("floor_scale", 8192, kMaxRows),
+                         .shift = 1,
+                         .unrotated_only = true};
+  if (!off) config.query_scale = scale;
+}
+
+void read_llama4_text(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {202048, 5120, 8192, 48, 40, 8, 128, 131072, 1e-5, 500000});
+  ExpertsConfig experts = read_experts(reader, config,
+                                       {.num_experts = 16,
+                                        .top_k = 1,
+                                        .intermediate_size = config.intermediate_size,
+                                        .count_key = "num_local_experts",
+                                        .width_key = "intermediate_size"});
+  config.intermediate_size = reader.size("intermediate_size_mlp", 16384, kMaxWidth);
+  read_llama4_attention(reader, config);
+  const int64_t step = reader.size("interleave_moe_layer_step", 1, kMaxLayers);
+  const bool listed = reader.value("moe_layers") != nullptr;
+  const std::vector<int64_t> layers = reader.ids("moe_layers");
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    experts.layers[static_cast<size_t>(i)] = listed ? std::ranges::count(layers, i) > 0 : (i + 1) % step == 0;
+  experts.rule.scores = RouterScores::sigmoid;
+  experts.scales_input = true;
+  experts.storage = ExpertStorage::halves;
+  experts.shared_intermediate_size = experts.intermediate_size;
+  config.experts = experts;
+  reader.only("num_experts_per_tok", 1, "a token's weight scales what one expert reads");
+  reader.only("output_router_logits", false, "llama4_text has no auxiliary loss here");
+  reader.ignore({"router_aux_loss_coef", "for_llm_compressor", "cache_implementation"});
+  note_jitter(reader, config);
+}
+
+void write_llama4_text(const ModelConfig& config, OrderedJson& json) {
+  const ExpertsConfig& experts = *config.experts;
+  write_llama_like(config, json);
+  write_layer_types(config, json);
+  write_unrotated_layers(config, json);
+  json.update({{"intermediate_size", experts.intermediate_size},
+               {"intermediate_size_mlp", config.intermediate_size},
+               {"num_local_experts", experts.num_experts},
+               {"num_experts_per_tok", experts.rule.top_k},
+               {"attention_bias", config.qkv_bias},
+               {"use_qk_norm", config.qk_norm == QkNorm::unweighted},
+               {"attn_temperature_tuning", config.query_scale.has_value()}});
+  if (config.query_scale) {
+    json["attn_scale"] = config.query_scale->beta;
+    json["floor_scale"] = config.query_scale->length;
+  }
+  json["moe_layers"] = OrderedJson::array();
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    if (config.has_experts(i)) json["moe_layers"].push_back(i);
+}
+
 constexpr Family kDeepFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
                                     {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
                                     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie4_5_moe, write_ernie4_5_moe},
                                     {"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe, write_glm4_moe},
+                                    {"llama4_text", "Llama4ForCausalLM", read_llama4_text, write_llama4_text},
                                     {"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax_m2, write_minimax_m2}};
 
 }  // namespace

@@ -34,6 +34,31 @@ void write_windowed(const ModelConfig& config, OrderedJson& json) {
   json["sliding_window"] = size_or_null(config.sliding_window());
 }
 
+void read_ministral3(ConfigReader& reader, ModelConfig& config) {
+  if (!reader.value("rope_scaling") && !reader.value("rope_parameters")) {  // transformers' default is not plain here
+    config.rope = {
+        .kind = RopeKind::yarn, .factor = 16, .original_max_positions = 16384, .mscale = 1, .mscale_all_dim = 1};
+    config.query_scale = QueryScale{.beta = 0.1, .length = 16384};
+  }
+  read_llama_like(reader, config, {131072, 4096, 14336, 34, 32, 8, 128, 262144, 1e-5, 1e6});
+  set_sliding_windows(config, read_sliding_window(reader, 0));
+}
+
+/// Whose rope_parameters transformers 4 does not know.
+void write_ministral3(const ModelConfig& config, OrderedJson& json) {
+  write_windowed(config, json);
+  OrderedJson rope = json["rope_scaling"].is_null() ? OrderedJson{{"rope_type", "default"}} : json["rope_scaling"];
+  rope["rope_theta"] = config.rope.theta;
+  if (config.rope.kind == RopeKind::yarn) rope["max_position_embeddings"] = config.max_positions;
+  if (config.query_scale) {
+    rope["llama_4_scaling_beta"] = config.query_scale->beta;
+    rope["original_max_position_embeddings"] = config.query_scale->length;
+  }
+  json.erase("rope_theta");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = rope;
+}
+
 void read_olmo2(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {50304, 4096, 11008, 32, 32, 0, 0, 2048, 1e-5});
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
@@ -189,18 +214,6 @@ void write_seed_oss(const ModelConfig& config, OrderedJson& json) {
   json["residual_dropout"] = 0.0;  // transformers' own default drops out a tenth; nothing was dropped here
 }
 
-/// no_rope_layers has 1 for each layer that rotates; without it every no_rope_layer_interval-th does not.
-void read_unrotated_layers(ConfigReader& reader, ModelConfig& config) {
-  const std::vector<int64_t> given = reader.ids("no_rope_layers");
-  const int64_t interval = reader.size("no_rope_layer_interval", 4, kMaxLayers);
-  require<ConfigError>(given.empty() || std::ssize(given) == config.num_layers,
-                       "{}: no_rope_layers must be a list of {} numbers, 1 for each layer with rotary positions",
-                       reader.source(), config.num_layers);
-  for (int64_t i = 0; i < config.num_layers; ++i)
-    config.unrotated.push_back(given.empty() ? (i + 1) % interval == 0 : given[static_cast<size_t>(i)] == 0);
-  if (std::ranges::count(config.unrotated, true) == 0) config.unrotated.clear();
-}
-
 void read_smollm3(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {128256, 2048, 11008, 36, 16, 4, 0, 32768, 1e-6, 2e6, true});
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
@@ -217,8 +230,7 @@ void read_smollm3(ConfigReader& reader, ModelConfig& config) {
 void write_smollm3(const ModelConfig& config, OrderedJson& json) {
   write_llama(config, json);
   write_qwen_windows(config, json);
-  json["no_rope_layers"] = OrderedJson::array();
-  for (int64_t i = 0; i < config.num_layers; ++i) json["no_rope_layers"].push_back(config.rotates(i) ? 1 : 0);
+  write_unrotated_layers(config, json);
 }
 
 void read_starcoder2(ConfigReader& reader, ModelConfig& config) {
@@ -256,6 +268,7 @@ constexpr Family kLlamaFamilies[] = {{"ernie4_5", "Ernie4_5ForCausalLM", read_er
                                      {"glm4", "Glm4ForCausalLM", read_glm4, write_biased},
                                      {"granite", "GraniteForCausalLM", read_granite, write_granite},
                                      {"llama", "LlamaForCausalLM", read_llama, write_llama},
+                                     {"ministral3", "Ministral3ForCausalLM", read_ministral3, write_ministral3},
                                      {"mistral", "MistralForCausalLM", read_mistral, write_windowed},
                                      {"olmo2", "Olmo2ForCausalLM", read_olmo2, write_biased},
                                      {"olmo3", "Olmo3ForCausalLM", read_olmo3, write_olmo3},

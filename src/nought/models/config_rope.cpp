@@ -128,6 +128,11 @@ RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, cons
   if (const auto fraction = rope.number("partial_rotary_factor"))
     options.rotary_dim = rotary_dim(reader, config, *fraction);
   read_scaling(reader, rope, config, options);
+  if (config.family == "ministral3") {
+    if (const auto beta = rope.number("llama_4_scaling_beta"))
+      config.query_scale = QueryScale{.beta = *beta, .length = read_original(reader, rope, config)};
+    rope.ignore({"max_position_embeddings", "original_max_position_embeddings"});
+  }
   for (const std::string& other : rope.unknown_keys()) {
     config.notes.push_back(fmt::format("{}.{} has no effect with this rope type", name, other));
   }

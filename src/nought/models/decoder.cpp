@@ -72,6 +72,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   if (parts.method == ContextMethod::heads) require_heads_for(config_, parts.ranks, ranks_.size());
   require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
+  require(!config_.query_scale || config_.rope.switch_length() == 0,
+          "queries that are scaled by their position cannot have rotations that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ =
@@ -179,10 +181,13 @@ void Decoder::set_positions(const Context& context, const Sequences& sequences) 
 }
 
 void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) {
-  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& of_config) {
+  const int64_t positions = round_up(work.longest, 128);
+  const auto lacks = [&](const std::optional<RopeTables>& tables) {
     const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
-    if (rows >= work.longest) return;
-    tables = make_rope_tables(context, round_up(work.longest, 128), of_config.at_length(work.row_length), dtype);
+    return rows < work.longest;
+  };
+  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& of_config) {
+    if (lacks(tables)) tables = make_rope_tables(context, positions, of_config.at_length(work.row_length), dtype);
   };
   if (config_.rotates_by_row() && rope_length_ != work.row_length)
     rope_.reset(), local_rope_.reset(), rope_length_ = work.row_length;
@@ -194,6 +199,11 @@ void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) 
   if (config_.local_rope && !work.local_rope) {
     prepare(local_rope_, *config_.local_rope);
     work.local_rope = local_rope_;
+  }
+  if (config_.query_scale && !work.query_factors) {
+    if (lacks(query_factors_))
+      query_factors_ = make_query_factors(context, positions, *config_.query_scale, config_.head_dim, dtype);
+    work.query_factors = query_factors_;
   }
 }
 
@@ -208,6 +218,8 @@ Section Decoder::block_section(const Block& block) {
             prepare_rotation(tape.context(), work, in.value.dtype());
             const std::optional<RopeTables>& tables = block.local ? work.local_rope : work.rope;
             const RopeTables* rotation = tables && block.rotated ? &*tables : nullptr;
+            const bool scaled = work.query_factors && !(config_.query_scale->unrotated_only && block.rotated);
+            const RopeTables* factors = scaled ? &*work.query_factors : nullptr;
             tape.set_row_keys(work.row_keys);
             const TokenSlices& slices = work.sequences.slices;
             const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
@@ -221,8 +233,9 @@ Section Decoder::block_section(const Block& block) {
             };
             const Var normed = part("attention_norm", block.attention_norm, in);
             const StateCache* states = work.cache && block.conv ? &work.cache->states[index] : nullptr;
-            const Var branch = block.conv ? part("conv", *block.conv, normed, work.sequences, states)
-                                          : part("attention", block.attention, normed, work.sequences, rotation, cache);
+            const Var branch =
+                block.conv ? part("conv", *block.conv, normed, work.sequences, states)
+                           : part("attention", block.attention, normed, work.sequences, rotation, cache, factors);
             const Var attended = joined("attention_post_norm", block.attention_post_norm, in, branch);
             const Var mlp_in = config_.shared_norm
                                    ? normed

@@ -181,8 +181,8 @@ class Decoder final : public Model {
   std::vector<Block> blocks_;
   Unit* head_;
   Norm final_norm_;
-  std::optional<RopeTables> rope_, local_rope_;  // made for the longest sequence so far
-  int64_t rope_length_ = 0;                      // if it decides how tokens rotate: that of the rows they are made for
+  std::optional<RopeTables> rope_, local_rope_, query_factors_;  // made for the longest sequence so far
+  int64_t rope_length_ = 0;  // if it decides how tokens rotate: that of the rows they are made for
   int64_t num_routers_ = 0;
   RouterLoads counted_;       // this rank's, in the step that runs
   RouterLoads router_loads_;  // see router_loads()

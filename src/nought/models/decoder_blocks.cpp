@@ -44,8 +44,8 @@ Decoder::Block Decoder::make_block(int64_t index) {
   if (config_.has_experts(index)) {
     const int64_t width = config_.experts->intermediate_size, shared = config_.experts->shared_intermediate_size;
     // Where ranks have different experts, each tile would send all rows once more.
-    const bool exchanges = ExpertRanks(all_ranks_).several();
-    std::vector<Unit*> tiles = exchanges ? std::vector<Unit*>{} : tiles_of(unit, "experts", width);
+    const bool whole = ExpertRanks(all_ranks_).several() || config_.experts->storage == ExpertStorage::halves;
+    std::vector<Unit*> tiles = whole ? std::vector<Unit*>{} : tiles_of(unit, "experts", width);
     std::vector<Unit*> shared_tiles = shared > 0 ? tiles_of(unit, "shared_expert", shared) : std::vector<Unit*>{};
     block.experts.emplace(unit, options.experts(names, std::move(tiles), std::move(shared_tiles)));
     block.router = num_routers_++;

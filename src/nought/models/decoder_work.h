@@ -22,6 +22,7 @@ struct Decoder::Work final : MicroBatchState {
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
   int64_t row_length = 0;                      // tokens of a row of the whole batch; 0: there is a cache
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
+  std::optional<RopeTables> query_factors;     // what its queries are multiplied by
   Tensor row_keys;                             // see Tape::row_keys()
   const DecoderCache* cache = nullptr;
   Batch part = {};               // what this rank has of the batch, where ranks hold parts of sequences

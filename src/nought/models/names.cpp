@@ -75,7 +75,8 @@ WeightNames::Layer WeightNames::opt_layer(int64_t index) const {
 
 WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
   const std::string prefix = fmt::format("model.layers.{}.", index);
-  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const std::string attention = prefix + "self_attn.",
+                    mlp = prefix + (family_ == "llama4_text" ? "feed_forward." : "mlp.");
   Layer layer;
   layer.attention_norm = prefix + "input_layernorm";
   layer.mlp_norm = prefix + "post_attention_layernorm";
@@ -131,8 +132,9 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
 
 void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   const bool mixtral = family_ == "mixtral" || family_ == "minimax_m2";
-  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
-  layer.router = mlp + (family_ == "gpt_oss" ? "router" : "gate");
+  const bool llama4 = family_ == "llama4_text";
+  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : llama4 ? "feed_forward." : "mlp.");
+  layer.router = mlp + (family_ == "gpt_oss" || llama4 ? "router" : "gate");
   layer.choice_bias = mlp + (mixtral                     ? "e_score_correction_bias"
                              : family_ == "ernie4_5_moe" ? "moe_statics.e_score_correction_bias"
                                                          : "gate.e_score_correction_bias");
@@ -140,7 +142,7 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   layer.expert_gate = mixtral ? "w1" : "gate_proj";
   layer.expert_up = mixtral ? "w3" : "up_proj";
   layer.expert_down = mixtral ? "w2" : "down_proj";
-  layer.shared_expert = mlp + (family_ == "qwen2_moe" ? "shared_expert." : "shared_experts.");
+  layer.shared_expert = mlp + (family_ == "qwen2_moe" || llama4 ? "shared_expert." : "shared_experts.");
   layer.shared_gate = mlp + "shared_expert_gate";
 }
 

@@ -1,5 +1,7 @@
 #include "nought/nn/attention.h"
 
+#include <algorithm>
+
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/context_attention.h"
 
@@ -11,6 +13,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
       shared_heads_(options.shared_heads),
       scale_(options.scale),
       window_(options.window),
+      chunk_(options.chunk),
       softcap_(options.softcap) {
   if (options.latent) {
     latent_.emplace(unit, *options.latent);
@@ -25,9 +28,10 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
                       "interleaved projections need as many key/value heads as query heads, got {} and {}",
                       heads_.num_kv_heads, heads_.num_heads);
   if (options.qk_norm == QkNorm::none) return;
-  const bool per_head = options.qk_norm == QkNorm::per_head;
+  const bool per_head = options.qk_norm != QkNorm::whole;
   const Init init = options.norm_weight_offset == 1 ? Init::zeros() : Init::ones();
   const auto weight = [&](const std::string& name, int64_t features) {
+    if (options.qk_norm == QkNorm::unweighted) return ParameterView();
     return per_head ? ranks_.add_partial(unit, name + ".weight", {features}, init, ParameterRole::norm)
                     : ranks_.add(unit, name + ".weight", {{features}, 0}, init, ParameterRole::norm);
   };
@@ -46,14 +50,29 @@ PackedHeads SelfAttention::projected_heads() const {
   return {.num_heads = queries / slice, .num_kv_heads = 1, .head_dim = slice};
 }
 
+std::vector<AttentionSpan> SelfAttention::spans_of(const Sequences& sequences) const {
+  if (chunk_ == 0) return sequences.spans;
+  std::vector<AttentionSpan> chunks;
+  for (const AttentionSpan& span : sequences.spans) {
+    const int64_t first = span.first_position();
+    for (int64_t at = first; at < span.k_length;) {
+      const int64_t begin = at / chunk_ * chunk_, end = std::min(begin + chunk_, span.k_length);
+      chunks.push_back({span.q_begin + at - first, end - at, span.k_begin + begin, end - begin});
+      at = end;
+    }
+  }
+  return chunks;
+}
+
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
-                              const KvCache* cache) const {
+                              const KvCache* cache, const RopeTables* query_factors) const {
   Var qkv = latent_ ? (*latent_)(tape, x, heads_, sequences.slices) : qkv_(tape, x, sequences.slices);
   // A norm of all heads is that of what every rank has projected: behind the gather, ranks have some heads twice.
   if (norms_ && !norms_->per_head) qkv = norm_heads(tape, qkv, projected_heads(), *norms_);
   if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
   if (norms_ && norms_->per_head) qkv = norm_heads(tape, qkv, heads_, *norms_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
+  if (query_factors) qkv = scale_queries(tape, qkv, heads_, *query_factors, sequences.positions);
   if (cache) {
     require(!tape.recording(), "a KV cache serves generation: it records nothing");
     return out_(tape, Tape::constant(attend_cached(tape.context(), qkv.value, sequences, *cache)), sequences.slices);
@@ -63,7 +82,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
                                  .window = window_,
                                  .softcap = softcap_,
                                  .sinks = sinks_,
-                                 .spans = sequences.spans};
+                                 .spans = spans_of(sequences)};
   const Var attended = sequences.context.several() ? context_attention(tape, qkv, heads_, options, sequences.context)
                                                    : attention(tape, qkv, heads_, options);
   return out_(tape, attended, sequences.slices);
@@ -91,7 +110,7 @@ Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, c
                              .window = window_,
                              .softcap = softcap_,
                              .v_head_dim = heads_.v_head_dim,
-                             .spans = sequences.spans};
+                             .spans = spans_of(sequences)};
   Tensor out = context.empty({qkv.rows(), heads_.out_width()}, qkv.dtype());
   Tensor lse = context.empty({heads_.num_heads, qkv.rows()}, statistics_dtype(qkv.dtype()));
   context.run(Attention{.shape = shape,

@@ -29,9 +29,10 @@ struct KvCache {
 
 /// How queries and keys are normalised before they are rotated.
 enum class QkNorm : uint8_t {
-  none,      // not at all
-  per_head,  // each head by itself
-  whole      // all heads of a token as one vector
+  none,       // not at all
+  per_head,   // each head by itself
+  whole,      // all heads of a token as one vector
+  unweighted  // each head by itself, and no weight scales it
 };
 
 class SelfAttention {
@@ -43,6 +44,7 @@ class SelfAttention {
         false;           // the ranks outnumber the key/value heads: `qkv` gives each an even part of their columns
     double scale = 1;    // factor on the scores
     int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
+    int64_t chunk = 0;   // a token sees those of its chunk of so many tokens alone; 0: there are no chunks
     double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
     Linear::Options qkv, out;
     std::optional<LatentProjection::Options> latent;  // instead of qkv
@@ -57,15 +59,17 @@ class SelfAttention {
   SelfAttention() = default;
   SelfAttention(Unit& unit, const Options& options);
   /// x, result: [tokens, hidden], or this rank's slice of the tokens. Without `tables` nothing is rotated. With a
-  /// `cache` the tape must not record.
-  Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
-                 const KvCache* cache) const;
+  /// `cache` the tape must not record. query_factors: see scale_queries(); null: queries stay.
+  Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables, const KvCache* cache,
+                 const RopeTables* query_factors = nullptr) const;
 
  private:
   /// Appends the keys and values of the tokens to the cache, then attends to what the cache holds.
   Tensor attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
                        const KvCache& cache) const;
 
+  /// The spans of the sequences, or of each chunk of them.
+  std::vector<AttentionSpan> spans_of(const Sequences& sequences) const;
   /// What the projection gives: heads_, or queries and slices of what ranks share.
   PackedHeads projected_heads() const;
 
@@ -73,7 +77,7 @@ class SelfAttention {
   TensorRanks ranks_;
   bool shared_heads_ = false;
   double scale_ = 1;
-  int64_t window_ = 0;
+  int64_t window_ = 0, chunk_ = 0;
   double softcap_ = 0;
   Linear qkv_, out_;
   std::optional<LatentProjection> latent_;

@@ -64,6 +64,16 @@ ExpertWeights declare_fused(Unit& unit, const Moe::Options& o, const std::option
   return weights;
 }
 
+ExpertWeights declare_halves(Unit& unit, const Moe::Options& o) {
+  const int64_t experts = o.num_experts, width = o.intermediate;
+  return {.gate_up = o.ranks.add_all(unit, o.experts + ".gate_up_proj",
+                                     {.global = {experts, o.hidden, 2 * width}, .dim = 2, .fused = {width, width}},
+                                     Init::normal(o.std)),
+          .down = o.ranks.add_all(unit, o.experts + ".down_proj", {.global = {experts, width, o.hidden}, .dim = 1},
+                                  Init::normal(o.residual_std)),
+          .out_in = false};
+}
+
 }  // namespace
 
 Moe::Moe(Unit& unit, const Options& o)
@@ -71,12 +81,17 @@ Moe::Moe(Unit& unit, const Options& o)
       num_experts_(o.num_experts),
       capacity_factor_(o.drop_tokens ? o.capacity_factor : 0),
       quantized_dispatch_(o.quantized_dispatch),
+      scales_input_(o.scales_input),
       activation_(o.activation),
       ranks_(o.ranks) {
   require<ShapeError>(o.num_experts > 0 && o.rule.top_k > 0 && o.rule.top_k <= o.num_experts,
                       "{}: a token cannot choose {} of {} experts", o.router, o.rule.top_k, o.num_experts);
   require(!o.drop_tokens || o.capacity_factor > 0, "{}: drop_tokens needs a capacity_factor above 0, got {}", o.router,
           o.capacity_factor);
+  require(!o.scales_input || o.rule.top_k == 1, "{}: weights of {} choices cannot scale what experts read", o.router,
+          o.rule.top_k);
+  require(o.storage != ExpertStorage::halves || o.tiles.empty(),
+          "{}: experts whose gates lie before all ups have no tiles", o.experts);
   const auto add = [&](const std::string& name, Shape shape, Init init, ParameterRole role) {
     return o.slicing.add_partial(unit, name, std::move(shape), init, role);
   };
@@ -86,6 +101,7 @@ Moe::Moe(Unit& unit, const Options& o)
     choice_bias_ = unit.add(o.choice_bias, o.choice_bias_row ? Shape{1, o.num_experts} : Shape{o.num_experts},
                             Init::zeros(), ParameterRole::choice_bias);
   const auto declare = [&](Unit& into, const std::optional<Interval>& features, Unit* bias_unit) {
+    if (o.storage == ExpertStorage::halves) return declare_halves(into, o);
     return o.storage == ExpertStorage::separate ? declare_separate(into, o, features)
                                                 : declare_fused(into, o, features, bias_unit);
   };
@@ -171,8 +187,10 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
   const TensorRanks& tensor = ranks_.tensor();
   // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
   // The router keeps x: nothing is saved by computing it again.
-  const Var in = enter_ranks(tape, Var{x.value, x.slot}, tensor, slices);
-  const Var weights = copy_to_ranks(tape, routing.weights, tensor);
+  const Var entered = enter_ranks(tape, Var{x.value, x.slot}, tensor, slices);
+  const Var copied = copy_to_ranks(tape, routing.weights, tensor);
+  const Var in = scales_input_ ? scale_rows(tape, entered, copied) : entered;
+  const Var weights = scales_input_ ? Var() : copied;
   Var sum;
   for (const Part& part : parts_) {
     const auto body = [&](Tape& on, const Var& rows_of_x) {

@@ -21,6 +21,7 @@ namespace nought {
 enum class ExpertStorage : uint8_t {
   separate,  // PREFIX.N.GATE.weight and .UP.weight: [F, H], PREFIX.N.DOWN.weight: [H, F]
   fused,     // PREFIX.gate_up_proj: [E, H, 2F] (gate and up in turn), PREFIX.down_proj: [E, F, H], and ..._bias
+  halves     // the same without biases; all of gate, then all of up
 };
 
 class Moe {
@@ -40,6 +41,7 @@ class Moe {
     ExpertStorage storage = ExpertStorage::separate;
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
     ExpertActivation activation;
+    bool scales_input = false;  // weights scale what experts read, and not what they give; top_k is 1
     /// Tiles of its Unit: each has a range of F of every expert, and the result is the sum over the tiles. None: the
     /// Unit has all of them.
     std::vector<Unit*> tiles = {};
@@ -91,7 +93,7 @@ class Moe {
   RouterRule rule_;
   int64_t num_experts_ = 0;
   double capacity_factor_ = 0;  // 0: no token is dropped
-  bool quantized_dispatch_ = false;
+  bool quantized_dispatch_ = false, scales_input_ = false;
   ParameterView router_, router_bias_, choice_bias_, shared_gate_;
   LowRankProducts router_added_, shared_gate_added_;
   std::vector<Part> parts_;

@@ -120,4 +120,26 @@ RopeTables make_rope_tables(const Context& context, int64_t positions, const Rop
   return tables;
 }
 
+RopeTables make_query_factors(const Context& context, int64_t positions, const QueryScale& scale, int64_t head_dim,
+                              DType dtype) {
+  require<ShapeError>(head_dim % 2 == 0, "queries that are scaled by their position have an even head_dim, got {}",
+                      head_dim);
+  const DType table_dtype = statistics_dtype(dtype);
+  const int64_t half = head_dim / 2;
+  RopeTables tables{.cos = context.empty({positions, half}, table_dtype, Category::workspace),
+                    .sin = context.zeros({positions, half}, table_dtype, Category::workspace),
+                    .rotary_dim = head_dim};
+  if (context.memory->is_virtual()) return tables;
+  visit_float(table_dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    std::vector<T> factors;
+    for (int64_t p = 0; p < positions; ++p) {
+      const auto times = static_cast<double>((p + scale.shift) / scale.length);
+      factors.insert(factors.end(), static_cast<size_t>(half), T(1 + scale.beta * std::log1p(times)));
+    }
+    context.upload<T>(factors, tables.cos);
+  });
+  return tables;
+}
+
 }  // namespace nought

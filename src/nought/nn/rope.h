@@ -45,11 +45,24 @@ struct RopeOptions {
   int64_t switch_length() const { return kind == RopeKind::longrope ? original_max_positions : 0; }
 };
 
+/// Queries are multiplied by 1 + beta * ln(1 + floor((position + shift) / length)), so that attention stays sharp in
+/// long sequences (arXiv 2501.19399).
+struct QueryScale {
+  double beta = 0;
+  int64_t length = 1, shift = 0;
+  bool unrotated_only = false;  // those of layers that do not rotate
+
+  bool operator==(const QueryScale&) const = default;
+};
+
 /// YaRN's attention temperature: 0.1 mscale ln(factor) + 1.
 double yarn_mscale(double factor, double mscale);
 
 /// Tables of `positions` rows, computed in f64 and rounded once. With a switch_length, as many rows again follow for
 /// the sequences beyond it.
 RopeTables make_rope_tables(const Context& context, int64_t positions, const RopeOptions& options, DType dtype);
+/// The factors of queries of so many positions, as tables that rotate by nothing: for scale_queries().
+RopeTables make_query_factors(const Context& context, int64_t positions, const QueryScale& scale, int64_t head_dim,
+                              DType dtype);
 
 }  // namespace nought
