@@ -28,17 +28,18 @@ std::optional<Candidate<int64_t>> number_of(const Resolver& r, const std::string
 void resolve_live_parameters(Resolver& r) {
   const DsLiveParameters& zero = r.ds.zero_optimization.live;
   const std::string most_name = "stage3_max_live_parameters", distance_name = "stage3_max_reuse_distance";
-  const auto most = number_of(r, most_name, zero.stage3_max_live_parameters, "max_live_parameters",
-                              zero.max_live_parameters);
-  const auto distance = number_of(r, distance_name, zero.stage3_max_reuse_distance, "max_reuse_distance",
-                                  zero.max_reuse_distance);
+  const auto most =
+      number_of(r, most_name, zero.stage3_max_live_parameters, "max_live_parameters", zero.max_live_parameters);
+  const auto distance =
+      number_of(r, distance_name, zero.stage3_max_reuse_distance, "max_reuse_distance", zero.max_reuse_distance);
   LiveParameters& live = r.plan.layout.sharding.live;
   if (most) live.most = most->value;
   if (distance) live.reuse_distance = distance->value;
   if (r.plan.layout.zero_stage < 3) {
     for (const auto& each : {most, distance})
       if (each && each->value != kDeepSpeeds)
-        r.warn(fmt::format("{} has no effect at stage {}: passes gather nothing", each->place, r.plan.layout.zero_stage));
+        r.warn(
+            fmt::format("{} has no effect at stage {}: passes gather nothing", each->place, r.plan.layout.zero_stage));
     return;
   }
   const TrainingConfig& t = r.config.training;

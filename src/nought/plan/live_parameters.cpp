@@ -74,8 +74,8 @@ std::string describe_live(const Prediction& prediction) {
 
 RunPlan with_live_parameters(RunPlan plan) {
   LiveParameters& live = plan.layout.sharding.live;
-  const auto row = std::find_if(plan.resolved.begin(), plan.resolved.end(),
-                                [](const Resolved& each) { return each.key == kKey; });
+  const auto row =
+      std::find_if(plan.resolved.begin(), plan.resolved.end(), [](const Resolved& each) { return each.key == kKey; });
   if (plan.layout.zero_stage < 3 || row == plan.resolved.end() || (!plan.live_fits_memory && live.most == 0))
     return plan;
   const ModelConfig config = model_config_of(plan);
@@ -83,8 +83,8 @@ RunPlan with_live_parameters(RunPlan plan) {
   const MemoryBudgets budgets = budgets_of(plan);
   const bool asked = live.most > 0;
   const int64_t most = asked ? live.most : std::numeric_limits<int64_t>::max();
-  const Prediction found = plan.live_fits_memory ? most_that_fits(config, layout, most, budgets)
-                                                 : predict(config, layout);
+  const Prediction found =
+      plan.live_fits_memory ? most_that_fits(config, layout, most, budgets) : predict(config, layout);
   live.most = found.layout.sharding.live.most;
   const std::string units = describe_live(found);
   if (units.empty()) {
@@ -97,8 +97,7 @@ RunPlan with_live_parameters(RunPlan plan) {
                               budget_text(budgets));
   }
   row->reason += fmt::format("; {}", units);
-  if (plan.live_fits_memory)
-    row->reason += fmt::format(", and the peak is {}", format_bytes(found.most().peak_total));
+  if (plan.live_fits_memory) row->reason += fmt::format(", and the peak is {}", format_bytes(found.most().peak_total));
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "nought/nn/model.h"
+#include "nought/zero/live_units.h"
 #include "nought/zero/pass_log.h"
 #include "nought/zero/pass_order.h"
 #include "nought/zero/power_sgd.h"

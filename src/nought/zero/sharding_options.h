@@ -6,7 +6,7 @@
 
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
-#include "nought/zero/live_units.h"
+#include "nought/zero/live_parameters.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/policy.h"
 #include "nought/zero/power_sgd_options.h"
