@@ -46,6 +46,17 @@ TEST(Rope, llama3_keeps_high_frequencies_stretches_low_ones_and_blends_between) 
   EXPECT_TRUE(kept > 0 && stretched > 0 && between > 0);
 }
 
+TEST(Rope, llama3_blends_nothing_where_both_factors_are_one) {
+  RopeOptions llama3 = plain(64);  // as Llama 4 Scout has them
+  llama3.kind = RopeKind::llama3, llama3.factor = 16, llama3.original_max_positions = 512;
+  llama3.low_freq_factor = llama3.high_freq_factor = 1;
+  const std::vector<double> all = llama3.frequencies(1), before = plain(64).frequencies(1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool fits = 2 * std::numbers::pi / before[i] <= 512;
+    EXPECT_DOUBLE_EQ(all[i], fits ? before[i] : before[i] / 16) << i;
+  }
+}
+
 TEST(Rope, longrope_divides_by_the_factors_of_the_length) {
   RopeOptions longrope = plain(4);
   longrope.kind = RopeKind::longrope, longrope.original_max_positions = 100, longrope.factor = 4;

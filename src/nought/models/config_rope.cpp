@@ -90,8 +90,8 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
       options.low_freq_factor = needed_positive(rope, "low_freq_factor");
       options.high_freq_factor = needed_positive(rope, "high_freq_factor");
       options.original_max_positions = rope.size("original_max_position_embeddings", 0, kMaxRows);
-      require<ConfigError>(options.low_freq_factor < options.high_freq_factor,
-                           "{}: low_freq_factor {} is not below high_freq_factor {}", rope.source(),
+      require<ConfigError>(options.low_freq_factor <= options.high_freq_factor,
+                           "{}: low_freq_factor {} is above high_freq_factor {}", rope.source(),
                            options.low_freq_factor, options.high_freq_factor);
       break;
     case RopeKind::yarn:

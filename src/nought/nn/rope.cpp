@@ -15,7 +15,7 @@ constexpr double kTurn = 2 * std::numbers::pi;
 double llama3_frequency(const RopeOptions& options, double frequency) {
   const double turns = static_cast<double>(options.original_max_positions) * frequency / kTurn;
   if (turns < options.low_freq_factor) return frequency / options.factor;
-  if (turns > options.high_freq_factor) return frequency;
+  if (turns > options.high_freq_factor || options.high_freq_factor == options.low_freq_factor) return frequency;
   const double smooth = (turns - options.low_freq_factor) / (options.high_freq_factor - options.low_freq_factor);
   return (1 - smooth) * frequency / options.factor + smooth * frequency;
 }
