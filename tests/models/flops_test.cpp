@@ -75,5 +75,15 @@ TEST(Flops, frozen_parameters_save_their_gradients_and_what_is_below_them) {
   EXPECT_EQ(saved({{"."}, {"lm_head"}}), 2 * (4 * block + scores) + 2 * norm);
 }
 
+TEST(Flops, a_token_passes_the_active_parameters_of_a_model) {
+  const auto active = [](const char* family) {
+    const ModelConfig config = ModelConfig::from_json({{"model_type", family}});
+    return config.parameter_count() - idle_parameters(config);
+  };
+  EXPECT_EQ(active("llama4_text"), 17172894720);  // Llama 4 Scout 17B-16E
+  EXPECT_EQ(active("mixtral"), 12879925248);      // Mixtral 8x7B
+  EXPECT_EQ(active("mistral"), 7241732096);
+}
+
 }  // namespace
 }  // namespace nought::flops_test

@@ -1,11 +1,21 @@
 // The number of floating-point operations that training costs per token.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "nought/models/config.h"
 
 namespace nought {
+
+/// The parameters of the experts that a token does not pass. What is left of a model is called its active parameters.
+inline int64_t idle_parameters(const ModelConfig& config) {
+  if (!config.experts) return 0;
+  const ExpertsConfig& experts = *config.experts;
+  const int64_t expert = 3 * config.hidden_size * experts.intermediate_size;
+  return std::count(experts.layers.begin(), experts.layers.end(), true) * (experts.num_experts - experts.rule.top_k) *
+         expert;
+}
 
 /// 6 Psi + 6 L h s: the forward and backward passes of all matrix products and of causal attention, for L layers of it,
 /// h = heads x head_dim and sequences of s tokens. Psi counts the parameters that are multiplied: the head once, no
@@ -16,13 +26,7 @@ inline double training_flops_per_token(const ModelConfig& config, int64_t seq_le
   const int64_t positions = config.positions == PositionKind::learned
                                 ? (config.max_positions + config.position_offset) * config.hidden_size
                                 : 0;
-  int64_t idle = 0;  // experts that a token does not pass
-  if (config.experts) {
-    const int64_t expert = 3 * config.hidden_size * config.experts->intermediate_size;
-    for (const bool sparse : config.experts->layers)
-      if (sparse) idle += (config.experts->num_experts - config.experts->rule.top_k) * expert;
-  }
-  const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions - idle);
+  const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions - idle_parameters(config));
   const auto attended =
       static_cast<double>(config.attention_layers() * config.num_heads * config.head_dim * seq_length);
   return 6 * multiplied + (causal ? 6 : 12) * attended;

@@ -112,6 +112,12 @@ ContextChoice choice_of(const PlanReport& report) {
   return choose_context_method(report.config, layout.context_ranks, layout.tensor_ranks, layout.context_method);
 }
 
+/// With experts: what a token passes.
+std::string active_text(const PlanReport& report) {
+  const int64_t idle = idle_parameters(report.config), all = report.predictions.front().parameters;
+  return idle == 0 ? "" : fmt::format(", {} of them active", format_count(static_cast<double>(all - idle)));
+}
+
 std::string header(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
@@ -121,12 +127,12 @@ std::string header(const PlanReport& report) {
   for (const std::string& line : describe_stages(report.config, layout.pipeline, layout.seq_length))
     stages += fmt::format("{:<8}{}\n", stages.empty() ? "cut" : "", line);
   return fmt::format(
-      "model   {} with {} parameters in {}{}\n"
+      "model   {} with {} parameters in {}{}{}\n"
       "run     {}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
       "work    {} per token, forward and backward; {} if attention counts masked products too, as PaLM does\n{}\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
-      trained_text(report.predictions.front().parameters, report.predictions.front().frozen),
+      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), active_text(report),
       ranks_text(layout, choice.method), layout.micro_batch, layout.accumulation, layout.seq_length,
       layout.tokens_per_step(), layout.recompute.str().empty() ? "" : fmt::format("; {}", layout.recompute.str()),
       format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"), lines + stages);
