@@ -77,7 +77,8 @@ TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
       }
     });
   });
-  EXPECT_THAT(on_host, ::testing::ElementsAre("CustomUpdate", "ShortConv", "ShortConvBackward"))
+  EXPECT_THAT(on_host, ::testing::ElementsAre("CustomUpdate", "DeltaRule", "DeltaRuleBackward", "Gate", "GateBackward",
+                                              "ShortConv", "ShortConvBackward"))
       << "what exceeds a limit, layers with a state, and code of the user alone run there (docs/cuda.md)";
 }
 

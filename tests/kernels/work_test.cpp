@@ -92,14 +92,15 @@ TEST_F(WorkOf, logits_count_twice_where_their_gradient_takes_their_place) {
   EXPECT_EQ(work_of(op).bytes, 2 * 2 * 15 + 4 * 3 + 4 * 3);
 }
 
-TEST_F(WorkOf, only_products_and_attentions_count_floating_point_operations) {
+TEST_F(WorkOf, only_products_attentions_and_delta_rules_count_floating_point_operations) {
   std::vector<std::string> counted;
   test::for_each_sample(*memory_, [&](const test::AnyOperation& op) {
     const Work work = op.work();
     EXPECT_GT(work.bytes, 0) << operation_name(op);
     if (work.flops > 0) counted.emplace_back(operation_name(op));
   });
-  EXPECT_EQ(counted, (std::vector<std::string>{"MatMul", "Attention", "AttentionBackward", "MatMul"}))
+  EXPECT_EQ(counted, (std::vector<std::string>{"MatMul", "Attention", "AttentionBackward", "DeltaRule",
+                                               "DeltaRuleBackward", "MatMul"}))
       << "the last one multiplies by codes";
 }
 

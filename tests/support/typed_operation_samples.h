@@ -44,6 +44,8 @@ class OperationSamples {
  public:
   explicit OperationSamples(Memory& memory) : memory_(memory) {}
 
+  static DeltaShape delta() { return {.key_heads = 1, .value_heads = 2, .key_dim = 2, .value_dim = 4}; }
+
   MatMul make(Of<MatMul>) {
     return {.a = values({3, 5}), .b = values({5, 4}), .c = values({3, 4}), .bias = values({4})};
   }
@@ -141,6 +143,33 @@ class OperationSamples {
             .out = values({3, 8}),
             .lse = values({1, 2, 3}),
             .sinks = values({2})};
+  }
+  Gate make(Of<Gate>) { return {.x = values({6}), .gate = values({6}), .y = values({6})}; }
+  GateBackward make(Of<GateBackward>) {
+    return {.x = values({6}), .gate = values({6}), .dy = values({6}), .dx = values({6}), .d_gate = values({6})};
+  }
+  DeltaRule make(Of<DeltaRule>) {
+    return {.shape = delta(),
+            .qkv = values({5, 12}),
+            .ba = values({5, 4}),
+            .a_log = values({2}),
+            .dt_bias = values({2}),
+            .out = values({5, 8}),
+            .spans = {{0, 3, 1}, {3, 2, 0}},
+            .states = values({2, 2, 2, 4})};
+  }
+  DeltaRuleBackward make(Of<DeltaRuleBackward>) {
+    return {.shape = delta(),
+            .qkv = values({5, 12}),
+            .ba = values({5, 4}),
+            .a_log = values({2}),
+            .dt_bias = values({2}),
+            .d_out = values({5, 8}),
+            .d_qkv = values({5, 12}),
+            .d_ba = values({5, 4}),
+            .d_a_log = values({2}),
+            .d_dt_bias = values({2}),
+            .spans = {{0, 3}, {3, 2}}};
   }
   ShortConv make(Of<ShortConv>) {
     return {.x = values({5, 6}),

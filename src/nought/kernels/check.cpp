@@ -104,6 +104,20 @@ void check_shapes(const SumRows& op) {
   check_gradient({"SumRows", "out", op.out}, op.x.dtype(), op.x.dim(-1));
 }
 
+void check_shapes(const Gate& op) {
+  check_float({"Gate", "x", op.x});
+  check_like({"Gate", "gate", op.gate}, op.x);
+  check_like({"Gate", "y", op.y}, op.x);
+}
+
+void check_shapes(const GateBackward& op) {
+  check_float({"GateBackward", "x", op.x});
+  check_like({"GateBackward", "gate", op.gate}, op.x);
+  check_like({"GateBackward", "dy", op.dy}, op.x);
+  check_like({"GateBackward", "dx", op.dx}, op.x);
+  check_like({"GateBackward", "d_gate", op.d_gate}, op.x);
+}
+
 void check_shapes(const Add& op) {
   check_float({"Add", "a", op.a});
   check_like({"Add", "b", op.b}, op.a);

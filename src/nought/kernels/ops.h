@@ -11,6 +11,7 @@
 #include "nought/kernels/ops/activations.h"
 #include "nought/kernels/ops/attention.h"
 #include "nought/kernels/ops/compression.h"
+#include "nought/kernels/ops/delta_rule.h"
 #include "nought/kernels/ops/dropout.h"
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
@@ -36,7 +37,7 @@
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
-  X(ShortConv) X(ShortConvBackward)                                                                               \
+  X(ShortConv) X(ShortConvBackward) X(DeltaRule) X(DeltaRuleBackward) X(Gate) X(GateBackward)                                                                               \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \
   X(CrossEntropy)                                                                                                 \

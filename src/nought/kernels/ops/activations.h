@@ -35,6 +35,40 @@ struct ActivateBackward {
   }
 };
 
+/// What gates multiply by.
+enum class GateKind : uint8_t { sigmoid, silu };
+constexpr std::string_view name_of(GateKind kind) { return kind == GateKind::silu ? "silu" : "sigmoid"; }
+
+/// y = x * sigmoid(gate), or x * silu(gate). y may be x.
+struct Gate {
+  Tensor x, gate, y;
+  GateKind kind = GateKind::sigmoid;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("gate", gate, kReads);
+    v("y", y, kWrites);
+    v("kind", kind);
+  }
+};
+
+/// dx and d_gate. dx may be dy.
+struct GateBackward {
+  Tensor x, gate, dy, dx, d_gate;
+  GateKind kind = GateKind::sigmoid;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("gate", gate, kReads);
+    v("dy", dy, kReads);
+    v("dx", dx, kWrites);
+    v("d_gate", d_gate, kWrites);
+    v("kind", kind);
+  }
+};
+
 /// y = activation(gate) * up, with gate_up: [rows, 2F] = [gate | up] per row, y: [rows, F]. silu is SwiGLU.
 struct GatedActivate {
   Tensor gate_up, y;
