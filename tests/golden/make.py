@@ -50,6 +50,18 @@ FAMILIES = {
     "opt_post": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0, do_layer_norm_before=False,
                      enable_bias=False),
     "phi": dict(head_dim=8, num_hidden_layers=2, partial_rotary_factor=0.5),
+    # Above one chunk of 64 tokens, and no multiple of it.
+    "qwen3_next": dict(length=67, max_position_embeddings=128, vocab_size=48, head_dim=8, num_hidden_layers=2, intermediate_size=16,
+                       layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+                       linear_key_head_dim=6, linear_value_head_dim=8, linear_conv_kernel_dim=4, num_experts=4, num_experts_per_tok=2,
+                       moe_intermediate_size=6, shared_expert_intermediate_size=7, partial_rotary_factor=0.25, tie_word_embeddings=True),
+    "qwen3_5_moe_text": dict(length=67, max_position_embeddings=128, vocab_size=48, head_dim=8, num_hidden_layers=2,
+                             layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+                             linear_key_head_dim=6, linear_value_head_dim=8, num_experts=4, num_experts_per_tok=2,
+                             moe_intermediate_size=6, shared_expert_intermediate_size=7, tie_word_embeddings=True),
+    "qwen3_5_text": dict(length=67, max_position_embeddings=128, vocab_size=48, head_dim=8, num_hidden_layers=2, intermediate_size=22,
+                         layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=6,
+                         linear_key_head_dim=6, linear_value_head_dim=8, linear_conv_kernel_dim=3, tie_word_embeddings=False),
     "seed_oss": dict(head_dim=6, num_hidden_layers=2, attention_bias=True, attention_out_bias=False, mlp_bias=True,
                      attention_dropout=0.0, residual_dropout=0.0),
     "smollm3": dict(no_rope_layers=[1, 0, 1], layer_types=["full_attention"] * 3, tie_word_embeddings=True),
@@ -59,6 +71,7 @@ FAMILIES = {
 
 def config_of(name):
     options = {**SMALL, **FAMILIES[name]}
+    options.pop("length", None)
     family = name.removesuffix("_post")
     if family == "opt":  # whose keys are others
         del options["intermediate_size"], options["num_key_value_heads"]
@@ -97,7 +110,7 @@ def folder_of(name, root):
     config = config_of(name)
     for seed in range(50):
         model = model_of(config, seed)
-        ids = torch.randint(0, config.vocab_size, (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+        ids = torch.randint(0, config.vocab_size, (2, FAMILIES[name].get("length", LENGTH)), generator=torch.Generator().manual_seed(seed))
         out = probed(model, ids)
         exact = model_of(config, seed).double()
         reference = probed(exact, ids)

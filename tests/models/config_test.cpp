@@ -154,8 +154,8 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
 TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
   for (const std::string& family : ModelConfig::families()) {
     SCOPED_TRACE(family);
-    EXPECT_THAT(refusal(family + "_next", json::object()),
-                AllOf(HasSubstr("model_type \"" + family + "_next\" is not supported"), HasSubstr(family)));
+    EXPECT_THAT(refusal(family + "_of_old", json::object()),
+                AllOf(HasSubstr("model_type \"" + family + "_of_old\" is not supported"), HasSubstr(family)));
     EXPECT_THAT(refusal(family, {{"is_encoder_decoder", true}}), HasSubstr("is_encoder_decoder is true"));
     EXPECT_THAT(refusal(family, {{"vocab_sizes", 100}}), HasSubstr("did you mean \"vocab_size\"?"));
     if (family != "gpt2" && family != "opt") {
@@ -208,6 +208,9 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
       {"qwen2", {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "linear_attention"}},
       {"qwen2_moe", {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"}},
       {"qwen3", {{{"num_hidden_layers", 1}, {"layer_types", {"chunked_attention"}}}, "chunked_attention"}},
+      {"qwen3_5_moe_text", {{{"num_experts_per_tok", 1000}}, "more than the 256 experts"}},
+      {"qwen3_5_text", {{{"hidden_act", "gelu"}}, "hidden_act is \"gelu\""}},
+      {"qwen3_next", {{{"linear_num_value_heads", 33}}, "33 is no multiple of linear_num_key_heads 16"}},
       {"qwen3_moe", {{{"num_experts_per_tok", 1000}}, "more than the 128 experts"}},
       {"seed_oss", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
       {"smollm3", {{{"no_rope_layers", {1, 0}}}, "no_rope_layers must be a list of 36 numbers"}},
@@ -388,6 +391,8 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
                           {"full_attn_idxs", {2, 5, 8, 10, 12, 14}}})
                 .parameter_count(),
             1170340608);
+  // Qwen3-Next 80B-A3B without its MTP layer.
+  EXPECT_EQ(read("qwen3_next", json::object()).parameter_count(), 79674391296);
   // GLM-4.5; its file has an MTP layer of 5.5B more.
   EXPECT_EQ(read("glm4_moe", {{"hidden_size", 5120},
                               {"num_hidden_layers", 92},

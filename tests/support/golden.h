@@ -44,12 +44,14 @@ inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/ll
 /// Folders of tests/golden/open, which tests/golden/make.py makes: families that are options of the decoder. They take
 /// part in fewer sweeps than the others.
 inline constexpr const char* kGoldenOptions[] = {
-    "open/cohere2", "open/ernie4_5", "open/ernie4_5_moe", "open/exaone4",    "open/glm4",       "open/glm4_moe",
-    "open/granite", "open/lfm2",     "open/llama4_text",  "open/minimax_m2", "open/ministral3", "open/olmo3",
-    "open/olmoe",   "open/opt",      "open/phi",          "open/seed_oss",   "open/smollm3",    "open/starcoder2"};
+    "open/cohere2",          "open/ernie4_5",     "open/ernie4_5_moe", "open/exaone4",     "open/glm4",
+    "open/glm4_moe",         "open/granite",      "open/lfm2",         "open/llama4_text", "open/minimax_m2",
+    "open/ministral3",       "open/olmo3",        "open/olmoe",        "open/opt",         "open/phi",
+    "open/qwen3_5_moe_text", "open/qwen3_5_text", "open/qwen3_next",   "open/seed_oss",    "open/smollm3",
+    "open/starcoder2"};
 
 /// Folders of kGoldenOptions with layers that keep a state along a sequence.
-inline constexpr const char* kGoldenStates[] = {"open/lfm2"};
+inline constexpr const char* kGoldenStates[] = {"open/lfm2", "open/qwen3_5_text", "open/qwen3_next"};
 
 struct Difference {
   double max_abs = 0;      // max |actual - expected|

@@ -54,8 +54,9 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
     options.latent = latent(names);
   } else {
     const bool separate = config.qkv_packing == QkvPacking::separate;
-    options.qkv = linear(hidden, separate ? std::vector{q, kv, kv} : std::vector{q + 2 * kv}, names.qkv,
-                         config.qkv_bias, config.initializer_range);
+    options.qkv =
+        linear(hidden, separate ? std::vector{config.output_gate ? 2 * q : q, kv, kv} : std::vector{q + 2 * kv},
+               names.qkv, config.qkv_bias, config.initializer_range);
     options.qkv.cut = LinearCut::outputs;
     if (config.qkv_packing == QkvPacking::fused) options.qkv.fused = {q, kv, kv};
   }
@@ -64,6 +65,7 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   options.out.cut = LinearCut::inputs;
   options.ranks = ranks.tensor;
   options.shared_heads = config.num_kv_heads < ranks.tensor.size();
+  options.output_gate = config.output_gate;
   if (config.attention_sinks) options.sinks = names.sinks;
   options.sink_std = config.initializer_range;
   options.qk_norm = config.qk_norm == QkNorm::unweighted && !config.rotates(index) ? QkNorm::none : config.qk_norm;
@@ -90,6 +92,36 @@ ShortConvLayer::Options BlockOptions::short_conv(const WeightNames::Layer& names
   options.taps = config.short_conv->taps;
   options.bias = bias;
   options.std = config.initializer_range;
+  options.ranks = ranks.tensor;
+  return options;
+}
+
+DeltaNet::Options BlockOptions::delta(const WeightNames::Layer& names) const {
+  const DeltaConfig& delta = *config.delta;
+  const DeltaShape& shape = delta.shape;
+  const int64_t hidden = config.hidden_size;
+  const double std = config.initializer_range;
+  DeltaNet::Options options;
+  const int64_t projected = shape.width() + (delta.grouped ? shape.values() : 0);
+  options.qkv = linear(hidden, {projected}, {names.delta_qkv}, false, std);
+  if (!delta.grouped) {
+    options.qkv.fused = {shape.keys(), shape.keys(), shape.values()};
+    options.z = linear(hidden, {shape.values()}, {names.delta_z}, false, std);
+  }
+  const std::vector<int64_t> gates(names.delta_ba.size(), 2 * shape.value_heads / std::ssize(names.delta_ba));
+  options.ba = linear(hidden, gates, names.delta_ba, false, std);
+  options.out = linear(shape.values(), {hidden}, {names.delta_out}, false, residual_std());
+  for (Linear::Options* each : {&options.qkv, &options.z, &options.ba}) each->cut = LinearCut::outputs;
+  options.out.cut = LinearCut::inputs;
+  options.grouped = delta.grouped;
+  options.shape = shape;
+  options.taps = delta.taps;
+  options.conv = names.delta_conv;
+  options.norm = names.delta_norm;
+  options.a_log = names.delta_a_log;
+  options.dt_bias = names.delta_dt_bias;
+  options.norm_eps = config.norm_eps;
+  options.std = std;
   options.ranks = ranks.tensor;
   return options;
 }

@@ -8,6 +8,7 @@
 
 #include "nought/models/config.h"
 #include "nought/models/names.h"
+#include "nought/nn/delta_net.h"
 #include "nought/nn/model.h"
 #include "nought/nn/short_conv.h"
 #include "nought/parallel/model_ranks.h"
@@ -26,6 +27,7 @@ struct BlockOptions {
   Norm::Options norm() const;
   SelfAttention::Options attention(const WeightNames::Layer& names, int64_t index) const;
   ShortConvLayer::Options short_conv(const WeightNames::Layer& names) const;
+  DeltaNet::Options delta(const WeightNames::Layer& names) const;
   LatentProjection::Options latent(const WeightNames::Layer& names) const;
   /// tiles: those of the block's Unit that cut it; none where Units have no tiles.
   Mlp::Options mlp(int64_t width, std::vector<std::string> up, std::string down, bool bias,

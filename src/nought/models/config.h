@@ -39,7 +39,8 @@ enum class NormPlacement : uint8_t {
 /// How a layer mixes the tokens of a sequence.
 enum class LayerKind : uint8_t {
   attention,
-  short_conv  // a causal convolution of each channel over a few tokens
+  short_conv,  // a causal convolution of each channel over a few tokens
+  delta        // the gated delta rule: a matrix for each head
 };
 /// How a checkpoint stores the weights of q, k and v.
 enum class QkvPacking : uint8_t {
@@ -102,6 +103,15 @@ struct ShortConvConfig {
   bool operator==(const ShortConvConfig&) const = default;
 };
 
+/// The layers of the kind delta.
+struct DeltaConfig {
+  DeltaShape shape;
+  int64_t taps = 0;      // of the convolution of q, k and v
+  bool grouped = false;  // whether a checkpoint stores the parts of a key head together
+
+  bool operator==(const DeltaConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
   int64_t vocab_size = 0;
@@ -143,6 +153,8 @@ struct ModelConfig {
   std::optional<LatentConfig> latent;
   std::vector<LayerKind> layer_kinds;  // of each layer; empty: all attend
   std::optional<ShortConvConfig> short_conv;
+  std::optional<DeltaConfig> delta;
+  bool output_gate = false;  // of attention: q's projection has a gate for each element of what is attended
   std::optional<ExpertsConfig> experts;
   double embedding_scale = 1;
   double logit_softcap = 0;  // 0: none

@@ -25,4 +25,8 @@ void read_auxiliary_loss(ConfigReader& reader, ExpertsConfig& experts, double co
 void write_auxiliary_loss(const ExpertsConfig& experts, OrderedJson& json);
 void note_jitter(ConfigReader& reader, ModelConfig& config);
 
+/// Experts as qwen2_moe and later: which layers have them, and whether weights are divided by their sum.
+void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaults& defaults);
+void write_qwen_moe(const ModelConfig& config, OrderedJson& json);
+
 }  // namespace nought

@@ -39,7 +39,8 @@ void write_mixtral(const ModelConfig& config, OrderedJson& json) {
 
 // --- qwen2_moe, qwen3_moe ---
 
-/// Which layers have experts, and whether weights are divided by their sum.
+}  // namespace
+
 void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaults& defaults) {
   ExpertsConfig experts = read_experts(reader, config, defaults);
   experts.rule.normalise = reader.boolean("norm_topk_prob").value_or(false);
@@ -70,6 +71,8 @@ void write_qwen_moe(const ModelConfig& config, OrderedJson& json) {
   json["use_sliding_window"] = config.sliding_window() > 0;
   write_auxiliary_loss(experts, json);
 }
+
+namespace {
 
 void read_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {151936, 2048, 5632, 24, 16, 16, 0, 32768});

@@ -5,6 +5,7 @@
 #include "nought/base/math.h"
 #include "nought/kernels/ops/short_conv.h"
 #include "nought/models/config_common.h"
+#include "nought/models/config_experts.h"
 #include "nought/models/config_families.h"
 
 namespace nought {
@@ -96,7 +97,122 @@ void write_lfm2(const ModelConfig& config, OrderedJson& json) {
   write_layer_kinds(config, json, "conv");
 }
 
-constexpr Family kStateFamilies[] = {{"lfm2", "Lfm2ForCausalLM", read_lfm2, write_lfm2}};
+// --- qwen3_next ---
+
+/// The gated delta rule in most layers, and a gate on what the others attend.
+void read_delta(ConfigReader& reader, ModelConfig& config, bool grouped) {
+  DeltaConfig delta;
+  delta.grouped = grouped;
+  delta.shape = {.key_heads = reader.size("linear_num_key_heads", 16, kMaxWidth),
+                 .value_heads = reader.size("linear_num_value_heads", 32, kMaxWidth),
+                 .key_dim = reader.size("linear_key_head_dim", 128, kMaxWidth),
+                 .value_dim = reader.size("linear_value_head_dim", 128, kMaxWidth)};
+  delta.taps = reader.size("linear_conv_kernel_dim", 4, kMostTaps);
+  require<ConfigError>(delta.shape.value_heads % delta.shape.key_heads == 0,
+                       "{}: linear_num_value_heads {} is no multiple of linear_num_key_heads {}", reader.source(),
+                       delta.shape.value_heads, delta.shape.key_heads);
+  config.delta = delta;
+  const int64_t interval = reader.size("full_attention_interval", 4, kMaxLayers);
+  read_layer_kinds(reader, config, LayerKind::delta, "linear_attention",
+                   [&](int64_t i) { return (i + 1) % interval == 0; });
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.qk_norm = QkNorm::per_head;
+  config.norm_weight_offset = 1;
+  config.output_gate = true;
+  reader.only("hidden_act", "silu", "the convolutions of its layers have no other");
+}
+
+void write_delta(const ModelConfig& config, OrderedJson& json) {
+  const DeltaShape& shape = config.delta->shape;
+  json["linear_num_key_heads"] = shape.key_heads;
+  json["linear_num_value_heads"] = shape.value_heads;
+  json["linear_key_head_dim"] = shape.key_dim;
+  json["linear_value_head_dim"] = shape.value_dim;
+  json["linear_conv_kernel_dim"] = config.delta->taps;
+  json["attention_bias"] = config.qkv_bias;
+  write_layer_kinds(config, json, "linear_attention");
+}
+
+void read_qwen3_next(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 151936,
+                   .hidden_size = 2048,
+                   .intermediate_size = 5632,
+                   .num_layers = 48,
+                   .num_heads = 16,
+                   .num_kv_heads = 2,
+                   .head_dim = 256,
+                   .max_positions = 32768,
+                   .rotary_fraction = 0.25});
+  read_qwen_moe(reader, config, {.num_experts = 512, .top_k = 10, .intermediate_size = 512});
+  config.experts->rule.normalise = reader.boolean("norm_topk_prob").value_or(true);
+  config.experts->shared_intermediate_size = reader.size("shared_expert_intermediate_size", 512, kMaxWidth);
+  config.experts->shared_gate = true;
+  read_delta(reader, config, /*grouped=*/true);
+}
+
+void write_qwen3_next(const ModelConfig& config, OrderedJson& json) {
+  write_qwen_moe(config, json);
+  for (const char* key : {"sliding_window", "use_sliding_window"}) json.erase(key);
+  json["shared_expert_intermediate_size"] = config.experts->shared_intermediate_size;
+  write_delta(config, json);
+}
+
+// --- qwen3_5_text, qwen3_5_moe_text ---
+
+void read_qwen3_5(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 248320,
+                   .hidden_size = 4096,
+                   .intermediate_size = 12288,
+                   .num_layers = 32,
+                   .num_heads = 16,
+                   .num_kv_heads = 4,
+                   .head_dim = 256,
+                   .max_positions = 32768,
+                   .rotary_fraction = 0.25});
+  read_delta(reader, config, /*grouped=*/false);
+}
+
+void write_qwen3_5(const ModelConfig& config, OrderedJson& json) {
+  write_llama_like(config, json);
+  write_delta(config, json);
+}
+
+void read_qwen3_5_moe(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config,
+                  {.vocab_size = 248320,
+                   .hidden_size = 2048,
+                   .intermediate_size = 512,
+                   .num_layers = 40,
+                   .num_heads = 16,
+                   .num_kv_heads = 2,
+                   .head_dim = 256,
+                   .max_positions = 32768,
+                   .rotary_fraction = 0.25});
+  ExpertsConfig experts = read_experts(reader, config, {.num_experts = 256, .top_k = 8, .intermediate_size = 512});
+  experts.rule.normalise = true;
+  experts.shared_intermediate_size = reader.size("shared_expert_intermediate_size", 512, kMaxWidth);
+  experts.shared_gate = true;
+  read_auxiliary_loss(reader, experts, 0.001);
+  config.experts = experts;
+  read_delta(reader, config, /*grouped=*/false);
+}
+
+void write_qwen3_5_moe(const ModelConfig& config, OrderedJson& json) {
+  const ExpertsConfig& experts = *config.experts;
+  write_qwen3_5(config, json);
+  json["num_experts"] = experts.num_experts;
+  json["num_experts_per_tok"] = experts.rule.top_k;
+  json["moe_intermediate_size"] = experts.intermediate_size;
+  json["shared_expert_intermediate_size"] = experts.shared_intermediate_size;
+  write_auxiliary_loss(experts, json);
+}
+
+constexpr Family kStateFamilies[] = {{"lfm2", "Lfm2ForCausalLM", read_lfm2, write_lfm2},
+                                     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen3_5_moe, write_qwen3_5_moe},
+                                     {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen3_5, write_qwen3_5},
+                                     {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next}};
 
 }  // namespace
 

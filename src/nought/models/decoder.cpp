@@ -232,10 +232,11 @@ Section Decoder::block_section(const Block& block) {
               return add(tape, stream, scaled_branch(tape, part(name, norm, branch)));
             };
             const Var normed = part("attention_norm", block.attention_norm, in);
-            const StateCache* states = work.cache && block.conv ? &work.cache->states[index] : nullptr;
+            const StateCache* states = work.cache && (block.conv || block.delta) ? &work.cache->states[index] : nullptr;
             const Var branch =
-                block.conv ? part("conv", *block.conv, normed, work.sequences, states)
-                           : part("attention", block.attention, normed, work.sequences, rotation, cache, factors);
+                block.conv    ? part("conv", *block.conv, normed, work.sequences, states)
+                : block.delta ? part("delta", *block.delta, normed, work.sequences, states)
+                              : part("attention", block.attention, normed, work.sequences, rotation, cache, factors);
             const Var attended = joined("attention_post_norm", block.attention_post_norm, in, branch);
             const Var mlp_in = config_.shared_norm
                                    ? normed
@@ -375,14 +376,11 @@ DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType
   const auto rows = [&](int64_t head_dim) {
     return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
   };
-  for (const Block& block : blocks_)
-    cache.layers.push_back(
-        block.unit->elsewhere() || block.conv ? KvCache{} : KvCache{rows(packed.head_dim), rows(packed.value_dim())});
   for (const Block& block : blocks_) {
-    if (!config_.keeps_states()) break;
-    cache.states.push_back(block.conv && !block.unit->elsewhere()
-                               ? block.conv->make_cache(context, capacity, dtype, sequences)
-                               : StateCache{});
+    const bool here = !block.unit->elsewhere(), attends = !block.conv && !block.delta;
+    cache.layers.push_back(here && attends ? KvCache{rows(packed.head_dim), rows(packed.value_dim())} : KvCache{});
+    const auto states = [&](const auto& layer) { return layer->make_cache(context, capacity, dtype, sequences); };
+    cache.states.push_back(!here || attends ? StateCache{} : block.conv ? states(block.conv) : states(block.delta));
   }
   return cache;
 }

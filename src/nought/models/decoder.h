@@ -17,6 +17,7 @@
 #include "nought/models/block_options.h"
 #include "nought/models/config.h"
 #include "nought/models/names.h"
+#include "nought/nn/delta_net.h"
 #include "nought/nn/model.h"
 #include "nought/nn/objective.h"
 #include "nought/nn/short_conv.h"
@@ -29,7 +30,7 @@ namespace nought {
 /// rows from s * capacity on.
 struct DecoderCache {
   std::vector<KvCache> layers;     // of those that attend
-  std::vector<StateCache> states;  // of the others; empty: there are none
+  std::vector<StateCache> states;  // of the others
   int64_t capacity = 0;
   std::vector<std::vector<int32_t>> ids;  // for each sequence, the tokens whose keys and values it holds
 };
@@ -89,6 +90,7 @@ class Decoder final : public Model {
     Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
     SelfAttention attention;
     std::optional<ShortConvLayer> conv;  // instead of attention
+    std::optional<DeltaNet> delta;       // likewise
     Mlp mlp;
     std::optional<Moe> experts;  // instead of mlp
     int64_t router = 0;          // its index in the log of routers

@@ -37,6 +37,8 @@ Decoder::Block Decoder::make_block(int64_t index) {
   block.attention_norm = norm(pre, names.attention_norm);
   if (config_.kind_of(index) == LayerKind::short_conv)
     block.conv.emplace(unit, options.short_conv(names));
+  else if (config_.kind_of(index) == LayerKind::delta)
+    block.delta.emplace(unit, options.delta(names));
   else
     block.attention = SelfAttention(unit, options.attention(names, index));
   block.attention_post_norm = norm(post, names.attention_post_norm);

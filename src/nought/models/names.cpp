@@ -106,6 +106,17 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
     layer.mlp_norm = prefix + "post_attention_layernorm";
     layer.mlp_post_norm = prefix + "post_mlp_layernorm";
   }
+  const std::string delta = prefix + "linear_attn.";
+  const bool grouped = family_ == "qwen3_next";
+  layer.delta_qkv = delta + (grouped ? "in_proj_qkvz" : "in_proj_qkv");
+  layer.delta_z = delta + "in_proj_z";
+  layer.delta_ba = {delta + "in_proj_b", delta + "in_proj_a"};
+  if (grouped) layer.delta_ba = {delta + "in_proj_ba"};
+  layer.delta_conv = delta + "conv1d";
+  layer.delta_norm = delta + "norm";
+  layer.delta_a_log = delta + "A_log";
+  layer.delta_dt_bias = delta + "dt_bias";
+  layer.delta_out = delta + "out_proj";
   if (family_ == "lfm2") {
     layer.attention_norm = prefix + "operator_norm";
     layer.mlp_norm = prefix + "ffn_norm";
@@ -142,7 +153,8 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   layer.expert_gate = mixtral ? "w1" : "gate_proj";
   layer.expert_up = mixtral ? "w3" : "up_proj";
   layer.expert_down = mixtral ? "w2" : "down_proj";
-  layer.shared_expert = mlp + (family_ == "qwen2_moe" || llama4 ? "shared_expert." : "shared_experts.");
+  const bool one = llama4 || family_ == "qwen2_moe" || family_.starts_with("qwen3");
+  layer.shared_expert = mlp + (one ? "shared_expert." : "shared_experts.");
   layer.shared_gate = mlp + "shared_expert_gate";
 }
 

@@ -17,7 +17,9 @@ struct WeightNames {
     std::string q_norm, k_norm;
     std::string attention_out;
     std::string conv_in, conv, conv_out;  // of a short convolution
-    std::vector<std::string> up;          // the names of gate and up, or one name
+    std::string delta_qkv, delta_z, delta_conv, delta_norm, delta_a_log, delta_dt_bias, delta_out;
+    std::vector<std::string> delta_ba;  // one name, or those of b and a
+    std::vector<std::string> up;        // the names of gate and up, or one name
     std::string down;
 
     std::string sinks;                                                        // the full name of the parameter

@@ -36,6 +36,8 @@ std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks) {
   const bool dense = !config.experts || std::ranges::count(config.experts->layers, false) > 0;
   if (dense && !reaches_all(config.intermediate_size, ranks))
     return fmt::format("the last of them would hold none of the {} features of its MLPs", config.intermediate_size);
+  if (config.delta && config.delta->shape.key_heads % ranks != 0)
+    return fmt::format("the {} key heads of its delta rule do not divide", config.delta->shape.key_heads);
   if (config.short_conv && !reaches_all(config.hidden_size, ranks))
     return fmt::format("the last of them would hold none of the {} channels of its convolutions", config.hidden_size);
   if (!reaches_all(config.vocab_size, ranks))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/autograd/gates.h"
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/context_attention.h"
 
@@ -11,6 +12,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
     : heads_(options.heads),
       ranks_(options.ranks),
       shared_heads_(options.shared_heads),
+      output_gate_(options.output_gate),
       scale_(options.scale),
       window_(options.window),
       chunk_(options.chunk),
@@ -64,9 +66,19 @@ std::vector<AttentionSpan> SelfAttention::spans_of(const Sequences& sequences) c
   return chunks;
 }
 
+Var SelfAttention::take_gate(Tape& tape, Var& qkv) const {
+  if (!output_gate_) return {};
+  const int64_t heads = heads_.num_heads, dim = heads_.head_dim, queries = heads * dim;
+  const Var gates = pick_columns(tape, qkv, {{dim, heads, dim, 2 * dim}});
+  qkv = pick_columns(tape, qkv, {{0, heads, dim, 2 * dim}, {2 * queries, 1, qkv.value.dim(-1) - 2 * queries, 0}});
+  return gates;
+}
+
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                               const KvCache* cache, const RopeTables* query_factors) const {
   Var qkv = latent_ ? (*latent_)(tape, x, heads_, sequences.slices) : qkv_(tape, x, sequences.slices);
+  const Var gates = take_gate(tape, qkv);
+  const auto gated = [&](const Var& y) { return output_gate_ ? gate(tape, y, gates, GateKind::sigmoid) : y; };
   // A norm of all heads is that of what every rank has projected: behind the gather, ranks have some heads twice.
   if (norms_ && !norms_->per_head) qkv = norm_heads(tape, qkv, projected_heads(), *norms_);
   if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
@@ -75,7 +87,8 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
   if (query_factors) qkv = scale_queries(tape, qkv, heads_, *query_factors, sequences.positions);
   if (cache) {
     require(!tape.recording(), "a KV cache serves generation: it records nothing");
-    return out_(tape, Tape::constant(attend_cached(tape.context(), qkv.value, sequences, *cache)), sequences.slices);
+    const Tensor attended = attend_cached(tape.context(), qkv.value, sequences, *cache);
+    return out_(tape, gated(Tape::constant(attended)), sequences.slices);
   }
   const AttentionOptions options{.scale = scale_,
                                  .causal = true,
@@ -85,7 +98,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
                                  .spans = spans_of(sequences)};
   const Var attended = sequences.context.several() ? context_attention(tape, qkv, heads_, options, sequences.context)
                                                    : attention(tape, qkv, heads_, options);
-  return out_(tape, attended, sequences.slices);
+  return out_(tape, gated(attended), sequences.slices);
 }
 
 Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,

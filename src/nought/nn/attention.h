@@ -50,6 +50,8 @@ class SelfAttention {
     std::optional<LatentProjection::Options> latent;  // instead of qkv
     std::string sinks;                                // full name of the parameter with attention sinks; "": none
     double sink_std = 0.02;
+    /// q has a gate behind each head, as wide: what is attended is multiplied by its sigmoid.
+    bool output_gate = false;
     QkNorm qk_norm = QkNorm::none;
     /// The features of q and of k that a norm weighs: of one head, or of the heads of all ranks.
     int64_t q_norm_features = 0, k_norm_features = 0;
@@ -70,12 +72,14 @@ class SelfAttention {
 
   /// The spans of the sequences, or of each chunk of them.
   std::vector<AttentionSpan> spans_of(const Sequences& sequences) const;
+  /// Takes the gates out of what was projected, which becomes q | k | v; undefined without gates.
+  Var take_gate(Tape& tape, Var& qkv) const;
   /// What the projection gives: heads_, or queries and slices of what ranks share.
   PackedHeads projected_heads() const;
 
   PackedHeads heads_;
   TensorRanks ranks_;
-  bool shared_heads_ = false;
+  bool shared_heads_ = false, output_gate_ = false;
   double scale_ = 1;
   int64_t window_ = 0, chunk_ = 0;
   double softcap_ = 0;

@@ -34,7 +34,7 @@ StateCache ShortConvLayer::make_cache(const Context& context, int64_t capacity, 
   const Shape& weight = weight_.shape();
   const Tensor inputs = context.empty({sequences, weight[2] - 1, weight[0]}, dtype, Category::kv_cache);
   context.zero(inputs);
-  return {inputs, capacity};
+  return {.inputs = inputs, .capacity = capacity};
 }
 
 }  // namespace nought

@@ -13,6 +13,7 @@ namespace nought {
 /// What a layer keeps of each sequence between calls, so that generation does not compute it again.
 struct StateCache {
   Tensor inputs;         // [sequences, taps - 1, channels]: the last inputs of a convolution
+  Tensor memory = {};    // [sequences, value heads, key_dim, value_dim] f32: the state of a delta rule
   int64_t capacity = 0;  // tokens of a sequence in the cache of keys: span.k_begin / capacity is its number
 };
 
