@@ -72,14 +72,10 @@ TEST(LiveParameters, all_that_stay_are_sent_once_in_a_step) {
 
 RunPlan plan_with(const Layout& layout, int64_t budget) {
   RunPlan plan;
-  plan.model_config = {{"model_type", "llama"},
-                       {"vocab_size", 2048},
-                       {"hidden_size", 256},
-                       {"intermediate_size", 688},
-                       {"num_hidden_layers", 3},
-                       {"num_attention_heads", 4},
-                       {"num_key_value_heads", 2},
-                       {"max_position_embeddings", 128},
+  plan.model_config = {{"model_type", "llama"},       {"vocab_size", 2048},
+                       {"hidden_size", 256},          {"intermediate_size", 688},
+                       {"num_hidden_layers", 3},      {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2},    {"max_position_embeddings", 128},
                        {"tie_word_embeddings", false}};
   plan.layout = layout;
   plan.device_memory = budget, plan.live_fits_memory = budget > 0;

@@ -15,7 +15,8 @@ using test::TrainingResult;
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 TrainingCase at_stage_3(const GridSizes& sizes, const char* model = "qk_norms", int layers = 2) {
-  return {.model = small_model(model, layers), .mesh = {.sizes = sizes, .stage = 3}, .steps = {0, 3}, .evaluates = true};
+  return {
+      .model = small_model(model, layers), .mesh = {.sizes = sizes, .stage = 3}, .steps = {0, 3}, .evaluates = true};
 }
 
 int64_t gathered(const TrainingCase& of) {

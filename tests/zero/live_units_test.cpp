@@ -29,7 +29,7 @@ struct FourUnits {
 };
 
 /// Two micro-batches: F F F F B B B B, twice.
-const std::vector<UnitPass> kOrder{{0, false}, {1, false}, {2, false}, {3, false}, {3, true}, {2, true},
+const std::vector<UnitPass> kOrder{{0, false}, {1, false}, {2, false}, {3, false}, {3, true},  {2, true},
                                    {1, true},  {0, true},  {0, false}, {1, false}, {2, false}, {3, false},
                                    {3, true},  {2, true},  {1, true},  {0, true}};
 
@@ -43,9 +43,11 @@ std::vector<bool> staying(const LiveUnits& live, size_t place) {
 TEST(LiveUnits, are_the_smallest_that_have_room) {
   const FourUnits of;
   EXPECT_THAT(of.live({}).sizes(), ElementsAre(10, 30, 60));
-  for (const auto& [most, expected] :
-       {std::pair<int64_t, std::vector<bool>>{9, {false, false, false, false}}, {10, {false, true, false, false}},
-        {39, {false, true, false, false}}, {40, {false, true, true, false}}, {100, {true, true, true, false}}}) {
+  for (const auto& [most, expected] : {std::pair<int64_t, std::vector<bool>>{9, {false, false, false, false}},
+                                       {10, {false, true, false, false}},
+                                       {39, {false, true, false, false}},
+                                       {40, {false, true, true, false}},
+                                       {100, {true, true, true, false}}}) {
     LiveUnits live = of.live({.most = most});
     live.expect(kOrder);
     EXPECT_EQ(staying(live, 0), expected) << most;
@@ -73,8 +75,10 @@ TEST(LiveUnits, stay_until_the_last_pass_that_reads_them) {
 /// between those of the second one 60 more are read.
 TEST(LiveUnits, do_not_stay_for_a_pass_that_is_too_far) {
   const FourUnits of;
-  for (const auto& [distance, second, third] :
-       {std::tuple<int64_t, bool, bool>{180, true, true}, {179, false, true}, {120, false, true}, {119, false, false}}) {
+  for (const auto& [distance, second, third] : {std::tuple<int64_t, bool, bool>{180, true, true},
+                                                {179, false, true},
+                                                {120, false, true},
+                                                {119, false, false}}) {
     LiveUnits live = of.live({.most = kAll, .reuse_distance = distance});
     live.expect(kOrder);
     EXPECT_EQ(live.stays(1, 2), second) << distance;
