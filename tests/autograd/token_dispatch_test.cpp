@@ -345,5 +345,28 @@ TEST(TokenDispatch, experts_that_do_not_divide_are_refused) {
   });
 }
 
+/// So every step of a run asks for the same blocks of memory, and none is found anew.
+TEST(TokenDispatch, rows_take_as_much_memory_whatever_is_chosen) {
+  const Context context = Context::cpu();
+  const MemoryLedger& ledger = context.memory->ledger();
+  std::vector<int64_t> rows, bytes;
+  for (const int64_t shift : {0, 1, 7}) {
+    const Routes routes{
+        .name = "shifted",
+        .tokens = [](int) { return 60; },
+        .expert = [=](int, int64_t t, int64_t slot) { return (t < 8 * shift ? slot : t + slot) % kExperts; }};
+    const TokenDispatch dispatch = routes.of(context, 0);
+    rows.push_back(dispatch.rows());
+    const int64_t before = ledger.current_total();
+    const Tensor made = dispatch.make_rows(context, kHidden, DType::f32);
+    const Tensor x = dispatch.rows_of_tokens(context, context.zeros({60, kHidden}, DType::f32));
+    EXPECT_EQ(made.shape(), (Shape{dispatch.rows(), kHidden}));
+    EXPECT_EQ(x.shape(), made.shape());
+    bytes.push_back(ledger.current_total() - before);
+  }
+  EXPECT_NE(rows[0], rows[1]) << "blocks are padded, so the choice decides their number";
+  EXPECT_EQ(bytes, std::vector<int64_t>(3, bytes[0]));
+}
+
 }  // namespace
 }  // namespace nought::token_dispatch_test

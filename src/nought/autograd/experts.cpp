@@ -136,8 +136,9 @@ void bias_gradients(Gradients& gradients, const std::vector<Interval>& blocks, c
   }
 }
 
-Tensor activate(const Context& context, const ExpertActivation& activation, const Tensor& gate_up) {
-  Tensor y = context.empty({gate_up.dim(0), gate_up.dim(1) / 2}, gate_up.dtype(), Category::workspace);
+Tensor activate(const Context& context, const ExpertActivation& activation, const TokenDispatch& dispatch,
+                const Tensor& gate_up) {
+  Tensor y = dispatch.make_rows(context, gate_up.dim(1) / 2, gate_up.dtype());
   if (activation.clamped) {
     context.run(ClampedSwiglu{.gate_up = gate_up, .y = y, .limit = activation.limit, .alpha = activation.alpha});
   } else {
@@ -146,9 +147,9 @@ Tensor activate(const Context& context, const ExpertActivation& activation, cons
   return y;
 }
 
-Tensor activate_backward(const Context& context, const ExpertActivation& activation, const Tensor& gate_up,
-                         const Tensor& dy) {
-  Tensor d = context.empty(gate_up.shape(), gate_up.dtype(), Category::workspace);
+Tensor activate_backward(const Context& context, const ExpertActivation& activation, const TokenDispatch& dispatch,
+                         const Tensor& gate_up, const Tensor& dy) {
+  Tensor d = dispatch.make_rows(context, gate_up.dim(1), gate_up.dtype());
   if (activation.clamped) {
     context.run(ClampedSwigluBackward{
         .gate_up = gate_up, .dy = dy, .d_gate_up = d, .limit = activation.limit, .alpha = activation.alpha});
@@ -177,7 +178,7 @@ void give_routing_gradient(Gradients& gradients, const Experts& saved, const Ten
   if (!sink) return;
   const Context& context = gradients.context();
   const std::vector<Interval>& blocks = saved.dispatch.blocks();
-  const Tensor d = context.empty({saved.dispatch.rows(), 1}, saved.weights.value.dtype(), Category::workspace);
+  const Tensor d = saved.dispatch.make_rows(context, 1, saved.weights.value.dtype());
   context.run(DotRows{.a = d_activated, .b = activated, .out = d});
   if (const Tensor bias = added_down_bias(saved.parameters)) {
     for (size_t e = 0; e < blocks.size(); ++e) {
@@ -202,8 +203,8 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   const int64_t hidden = d_out.dim(-1), width = saved.gate_up.dim(1) / 2;
 
   const Tensor d_rows = dispatch.rows_of_tokens(context, d_out);  // [rows, H]
-  const Tensor activated = activate(context, saved.activation, saved.gate_up);
-  const Tensor d_activated = context.empty({dispatch.rows(), width}, dtype, Category::workspace);
+  const Tensor activated = activate(context, saved.activation, dispatch, saved.gate_up);
+  const Tensor d_activated = dispatch.make_rows(context, width, dtype);
   multiply_blocks(context, blocks, d_rows, parameters.down.value(), !parameters.out_in, {}, d_activated);
   add_low_rank_dx(context, blocks, d_rows, parameters.down_added, d_activated);
   give_routing_gradient(gradients, saved, activated, d_activated, d_rows);
@@ -222,14 +223,14 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   low_rank_gradients(gradients, blocks, activated, d_rows, parameters.down_added);
   bias_gradients(gradients, blocks, d_rows, parameters.down_bias);
 
-  const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
+  const Tensor d_gate_up = activate_backward(context, saved.activation, dispatch, saved.gate_up, d_activated);
   const Tensor x_rows =
       saved.x_rows ? saved.x_rows : dispatch.rows_of_tokens(context, saved.x.prepared(context)(context));
   form(parameters.gate_up, x_rows, d_gate_up);
   low_rank_gradients(gradients, blocks, x_rows, d_gate_up, parameters.gate_up_added);
   bias_gradients(gradients, blocks, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
-    const Tensor dx_rows = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
+    const Tensor dx_rows = dispatch.make_rows(context, hidden, dtype);
     multiply_blocks(context, blocks, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);
     add_low_rank_dx(context, blocks, d_gate_up, parameters.gate_up_added, dx_rows);
     dispatch.sum_to_tokens(context, dx_rows, dx);
@@ -243,7 +244,7 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatc
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
   const int64_t hidden = x.value.dim(-1), width = experts.gate_up.shape()[experts.out_in ? 1 : 2];
-  Tensor gate_up = context.empty({dispatch.rows(), width}, dtype), saved_rows;
+  Tensor gate_up = dispatch.make_rows(context, width, dtype, Category::activations), saved_rows;
   {
     const bool keeps = tape.recording() && dispatch.exchanges();
     const Tensor x_rows =
@@ -253,9 +254,9 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatc
                     optional_value(experts.gate_up_bias), gate_up);
     add_low_rank(context, dispatch.blocks(), x_rows, experts.gate_up_added, gate_up);
   }
-  const Tensor y = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
+  const Tensor y = dispatch.make_rows(context, hidden, dtype);
   {
-    const Tensor activated = activate(context, activation, gate_up);
+    const Tensor activated = activate(context, activation, dispatch, gate_up);
     multiply_blocks(context, dispatch.blocks(), activated, experts.down.value(), experts.out_in,
                     added_down_bias(experts), y);
     add_low_rank(context, dispatch.blocks(), activated, experts.down_added, y);

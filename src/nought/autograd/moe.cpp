@@ -281,7 +281,7 @@ ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_
   const Tensor counts = context.empty({num_experts}, DType::i32, Category::workspace);
   const Tensor token = context.empty({most}, DType::i32), pair = context.empty({most}, DType::i32);
   ExpertRows rows;
-  rows.capacity = capacity;
+  rows.capacity = capacity, rows.most = most;
   rows.row = context.empty(experts.shape(), DType::i32);
   context.run(GroupByExpert{
       .experts = experts, .counts = counts, .row = rows.row, .token = token, .pair = pair, .capacity = capacity});

@@ -112,6 +112,7 @@ struct ExpertRows {
   std::vector<int64_t> load;     // The tokens that chose each expert, dropped ones included.
   int64_t capacity = 0;          // The most choices that an expert takes; 0: all.
   int64_t dropped = 0;
+  int64_t most = 0;  // rows() of whatever choices
   int64_t rows() const { return blocks.empty() ? 0 : blocks.back().end; }
 };
 /// Runs GroupByExpert and waits for its counts, which say where the blocks lie. capacity 0: unlimited.

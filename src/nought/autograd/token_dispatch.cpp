@@ -1,5 +1,6 @@
 #include "nought/autograd/token_dispatch.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -98,9 +99,8 @@ Tensor placed(const Context& context, Shape shape, const std::vector<int32_t>& v
   return tensor;
 }
 
-Tensor gather_rows(const Context& context, const Tensor& x, const Tensor& index,
-                   Category category = Category::workspace) {
-  Tensor out = context.empty({index.numel(), x.dim(-1)}, x.dtype(), category);
+Tensor gather_rows(const Context& context, const Tensor& x, const Tensor& index) {
+  Tensor out = context.empty({index.numel(), x.dim(-1)}, x.dtype(), Category::workspace);
   context.run(GatherRows{.x = x, .index = index, .out = out});
   return out;
 }
@@ -132,7 +132,8 @@ TokenDispatch::TokenDispatch(ExpertRows rows)
     : token_(std::move(rows.token)),
       choice_(std::move(rows.pair)),
       row_(std::move(rows.row)),
-      blocks_(std::move(rows.blocks)) {}
+      blocks_(std::move(rows.blocks)),
+      most_(rows.most) {}
 
 TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Communicator& ranks, bool codes) {
   require<ShapeError>(rows.load.size() % static_cast<size_t>(ranks.size()) == 0,
@@ -161,12 +162,23 @@ TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Com
                                                   .codes = codes});
 }
 
+Tensor TokenDispatch::make_rows(const Context& context, int64_t width, DType dtype, Category category) const {
+  return context.empty({std::max(most_, rows()), width}, dtype, category).slice(0, rows());
+}
+
+Tensor TokenDispatch::into_blocks(const Context& context, const Tensor& x, const Tensor& index,
+                                  Category category) const {
+  Tensor out = make_rows(context, x.dim(-1), x.dtype(), category);
+  context.run(GatherRows{.x = x, .index = index, .out = out});
+  return out;
+}
+
 Tensor TokenDispatch::to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category,
                                  bool codes) const {
-  if (!exchange_) return gather_rows(context, x, index, category);
+  if (!exchange_) return into_blocks(context, x, index, category);
   const auto exchange = codes ? exchange_quantized : exchange_rows;
   const Tensor rows = exchange(context, *exchange_->ranks, gather_rows(context, x, index), exchange_->counts);
-  return gather_rows(context, rows, exchange_->order, category);
+  return into_blocks(context, rows, exchange_->order, category);
 }
 
 Tensor TokenDispatch::from_experts(const Context& context, const Tensor& y) const {

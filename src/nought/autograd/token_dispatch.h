@@ -30,6 +30,9 @@ class TokenDispatch {
   /// The block of each expert that this rank has, padding included.
   const std::vector<Interval>& blocks() const { return blocks_; }
   int64_t rows() const { return blocks_.empty() ? 0 : blocks_.back().end; }
+  /// Room for values of each row, [rows(), width]. Where every expert is here it takes as much memory whatever was
+  /// chosen, so that every step asks for the same blocks (tensor/arena.h).
+  Tensor make_rows(const Context& context, int64_t width, DType dtype, Category category = Category::workspace) const;
   /// True if rows come from other ranks.
   bool exchanges() const { return exchange_ != nullptr; }
 
@@ -45,6 +48,7 @@ class TokenDispatch {
 
  private:
   struct Exchange;
+  Tensor into_blocks(const Context& context, const Tensor& x, const Tensor& index, Category category) const;
   Tensor to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category, bool codes) const;
   Tensor from_experts(const Context& context, const Tensor& y) const;
 
@@ -52,6 +56,7 @@ class TokenDispatch {
   Tensor token_, choice_;  // [rows] i32: each row's token, and its place in [tokens * top_k]; -1 for padding
   Tensor row_;             // [tokens, top_k] i32: the row of each choice; -1 if it is dropped
   std::vector<Interval> blocks_;
+  int64_t most_ = 0;                          // rows() of whatever choices; 0: nothing bounds it but the ranks' tokens
   std::shared_ptr<const Exchange> exchange_;  // null: every expert is here
 };
 
