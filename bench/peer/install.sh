@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the peer: bench/peer/install.sh newest|debian|python
+# Installs the peer: bench/peer/install.sh newest|debian|python [transformers]
 #
 # newest: the newest PyTorch in a virtual environment of its own, build/peer/venv, with Intel's OpenMP; Debian's PyTorch
-# if that fails. debian: Debian's PyTorch. python: what runs compare.py. Messages go to stderr; the last line on stdout
-# is the Python that has the peer.
+# if that fails. transformers: its newest release too, which W5 takes. debian: Debian's PyTorch. python: what runs
+# compare.py. Messages go to stderr; the last line on stdout is the Python that has the peer.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 peer=$root/build/peer
@@ -37,11 +37,16 @@ newest() {
   touch "$peer/venv/whole"
 }
 
+with_transformers() {
+  "$peer/venv/bin/python" -c 'import transformers' 2>/dev/null || "$peer/venv/bin/pip" install transformers >&2
+}
+
 case ${1:-} in
   python) packages python3 ;;
   newest)
     packages python3-venv python3-dev g++ libgoogle-perftools4 # torch.compile needs g++ and Python's headers
     if newest; then
+      [[ ${2:-} != transformers ]] || with_transformers || echo "compare: no transformers; W5 will not run" >&2
       echo "$peer/venv/bin/python"
       exit
     fi
@@ -53,7 +58,7 @@ case ${1:-} in
     echo /usr/bin/python3
     ;;
   *)
-    echo "install: error: usage: bench/peer/install.sh newest|debian|python" >&2
+    echo "install: error: usage: bench/peer/install.sh newest|debian|python [transformers]" >&2
     exit 2
     ;;
 esac

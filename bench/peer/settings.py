@@ -19,16 +19,19 @@ class Setting:
     pages: str = "small"  # or large ones, of madvise()
     products: str = "oneDNN"  # bf16 products; or MKL's
     graph: str = "eager"  # or torch.compile
+    experts: str = ""  # of a model that has them: PyTorch's grouped products; or "eager", a loop over the experts
 
     def __str__(self):
         words = {"sdpa": "SDPA", "explicit": "attention by products", "fused": "fused AdamW", "foreach": "foreach AdamW",
                  "own choice": "MKL's own choice", "free": "threads free", "small": "small pages"}
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        return ", ".join(words.get(value, value) for value in values)
+        values[-1] = f"{values[-1]} experts" if self.experts else ""
+        return ", ".join(words.get(value, value) for value in values if value)
 
     def arguments(self):
         """Of train_step.py."""
         listed = ["--mode", self.mode, "--attention", self.attention, "--optimizer", self.optimizer]
+        listed += ["--experts", self.experts] if self.experts else []
         return listed + ["--no-onednn"] * (self.products == "MKL") + ["--compile"] * (self.graph == "compiled")
 
     def environment(self, threads):
@@ -86,9 +89,11 @@ def first_guess(modes, old):
     return dataclasses.replace(guess, attention="explicit", optimizer="foreach") if old else guess
 
 
-def alternatives(modes, old):
+def alternatives(modes, old, has_experts=False):
     """(field, values) in the order in which they are tried, each beside the best so far."""
     yield "mode", modes[1:]
+    if has_experts:
+        yield "experts", ["eager"]
     if not is_intel():
         yield "mkl", ["own choice"]
     yield "malloc", ["system's malloc"]
@@ -103,7 +108,7 @@ def alternatives(modes, old):
         yield "graph", ["compiled"]
 
 
-def search(modes, old, rate_of):
+def search(modes, old, rate_of, has_experts=False):
     """The fastest setting found, by one change at a time; None if none ran. rate_of(setting) is 0 if it did not run."""
     tried = {}
 
@@ -114,7 +119,7 @@ def search(modes, old, rate_of):
 
     best = first_guess(modes, old)
     rate(best)
-    for field, values in alternatives(modes, old):
+    for field, values in alternatives(modes, old, has_experts):
         # `products` chooses between libraries for bf16 products, of which `widen` has none.
         if field == "products" and best.mode == "widen":
             continue

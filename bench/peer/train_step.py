@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The comparison's peer: a training step of a GPT-2 or Llama shaped decoder in PyTorch, as a careful user writes it.
+"""The comparison's peer: a training step of a GPT-2 or Llama shaped decoder in PyTorch, as a careful user writes it, or
+of transformers' own OLMoE.
 
 Forward, backward, clipping by the global norm and AdamW on random tokens, in f32 or in bf16 with fp32 master weights.
 What a user of PyTorch can choose is an option here, and settings.py says which choices are tried. Runs under the newest
@@ -19,6 +20,8 @@ SHAPES = {
     "gpt2": dict(layers=12, hidden=768, heads=12, kv_heads=12, inner=3072, vocab=50304, llama=False),
     # A Llama of 125M parameters with a tied head.
     "llama": dict(layers=16, hidden=768, heads=12, kv_heads=4, inner=2048, vocab=32000, llama=True),
+    # 8 of 64 experts: 124M of 520M parameters work on a token; the head is the embedding.
+    "olmoe": dict(layers=12, hidden=768, heads=12, inner=256, vocab=50304, experts=64, chosen=8),
 }
 
 
@@ -132,11 +135,33 @@ class Decoder(nn.Module):
         return F.cross_entropy(linear(x, self.tokens.weight, None, self.widen), targets)
 
 
+class Experts(nn.Module):
+    """transformers' model of experts, with the loss of all tokens."""
+
+    def __init__(self, c, o):
+        super().__init__()
+        if o.mode == "widen":
+            raise SystemExit("transformers' experts have no products in fp32 of bf16 values")
+        import transformers  # no other shape needs it
+
+        self.model = transformers.OlmoeForCausalLM._from_config(
+            transformers.OlmoeConfig(
+                vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["inner"],
+                num_hidden_layers=c["layers"], num_attention_heads=c["heads"], num_key_value_heads=c["heads"],
+                num_experts=c["experts"], num_experts_per_tok=c["chosen"], max_position_embeddings=o.length,
+                tie_word_embeddings=True, use_cache=False),
+            attn_implementation="eager" if o.attention == "explicit" else "sdpa", experts_implementation=o.experts)
+
+    def forward(self, ids, targets):
+        x = self.model.model(ids).last_hidden_state.flatten(0, 1)
+        return F.cross_entropy(self.model.lm_head(x), targets.flatten())
+
+
 def make_step(shape, options):
     """A function that makes one step and returns its loss."""
     if options.device != "cpu":  # Debian's PyTorch knows no default
         torch.set_default_device(options.device)
-    model = Decoder(shape, options)
+    model = Experts(shape, options) if "experts" in shape else Decoder(shape, options)
     lower = options.mode in ("master", "widen")
     if lower:
         model.to(torch.bfloat16)
@@ -182,6 +207,7 @@ def main():
     arguments.add_argument("--threads", type=int, required=True)
     arguments.add_argument("--mode", choices=["f32", "autocast", "master", "widen"], required=True)
     arguments.add_argument("--attention", choices=["sdpa", "explicit"], default="sdpa")
+    arguments.add_argument("--experts", choices=["grouped_mm", "eager"], default="grouped_mm")
     arguments.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
     arguments.add_argument("--compile", action="store_true")
     arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

@@ -153,7 +153,11 @@ TEST(Bench, works_have_names) {
     EXPECT_EQ(named_step("W1", dtype).layout.sharding.dtype, dtype);
     EXPECT_EQ(named_step("W1", dtype).layout.sharding.gradient_dtype, dtype);
   }
-  EXPECT_THROW(named_step("W5"), ConfigError);
+  const TrialStep experts = named_step("W5");
+  EXPECT_EQ(experts.config.experts->num_experts, 64);
+  EXPECT_EQ(experts.config.experts->rule.top_k, 8);
+  EXPECT_NEAR(static_cast<double>(experts.config.parameter_count()), 520e6, 5e6);
+  EXPECT_THROW(named_step("W6"), ConfigError);
 }
 
 TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {

@@ -55,7 +55,7 @@ std::vector<Figure> bench_collectives(Communicator& ranks, const Context& contex
 /// reads; and opening a file of very many tensors.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
 
-/// W1 to W4 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
+/// W1 to W5 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
 TrialStep named_step(const std::string& name, DType dtype = DType::bf16);
 struct StepFigures {

@@ -35,6 +35,21 @@ ModelConfig llama_125m() {
                                  {"tie_word_embeddings", true}});
 }
 
+/// OLMoE's experts in the place of GPT-2 124M's MLPs: 124M of 520M parameters work on a token.
+ModelConfig olmoe_124m_active() {
+  return ModelConfig::from_json({{"model_type", "olmoe"},
+                                 {"vocab_size", 50304},
+                                 {"hidden_size", 768},
+                                 {"intermediate_size", 256},
+                                 {"num_hidden_layers", 12},
+                                 {"num_attention_heads", 12},
+                                 {"num_key_value_heads", 12},
+                                 {"num_experts", 64},
+                                 {"num_experts_per_tok", 8},
+                                 {"max_position_embeddings", 1024},
+                                 {"tie_word_embeddings", true}});
+}
+
 /// Seconds since this process was started, to a hundredth.
 double seconds_since_start() {
   timespec now{};
@@ -101,8 +116,11 @@ TrialStep named_step(const std::string& name, DType dtype) {
   } else if (name == "W2") {
     trial.config = llama_125m();
     layout.micro_batch = 2, layout.seq_length = 2048;
+  } else if (name == "W5") {
+    trial.config = olmoe_124m_active();
+    layout.micro_batch = 4, layout.seq_length = 1024;
   } else {
-    fail<ConfigError>("unknown work {}: W1, W2, W3 or W4", name);
+    fail<ConfigError>("unknown work {}: W1, W2, W3, W4 or W5", name);
   }
   return trial;
 }
