@@ -1,9 +1,14 @@
 // Products of few rows, of every dtype and on every instruction set of this machine, against f64; a row among few has
-// the bits that it has alone.
+// the bits that it has alone, and among many.
 #include "nought/kernels/cpu/few_rows.h"
+
+#include <algorithm>
+#include <utility>
 
 #include "support/product_test.h"
 #include "support/size.h"
+
+#include "nought/kernels/cpu/gemm_bf16.h"
 
 namespace nought::few_rows_test {
 namespace {
@@ -43,6 +48,47 @@ TEST(FewRows, an_element_has_the_same_bits_alone_and_among_others) {
   test::for_each_instruction_set([] {
     expect_same_bits_alone<float>();
     expect_same_bits_alone<bf16_t>();
+  });
+}
+
+/// The kernel of many rows that a process of this instruction set takes.
+template <class T>
+void multiply_many(const cpu::Product& product) {
+  const bool vectors_of_units = hwy::SupportedTargets() == HWY_AVX3;
+  if (std::is_same_v<T, bf16_t> && has_bf16_units() && vectors_of_units)
+    return cpu::multiply_pairs(product, cpu::TileUnit::none);
+  cpu::multiply_floats(product);
+}
+
+/// Rows among few have the bits that they have among many, past the chunks of k and in every option.
+template <class T>
+void expect_bits_of_many(int64_t n, int64_t k) {
+  const test::ProductFactors<T> factors({19, n, k});
+  for (int kind = 0; kind < 32; ++kind) {
+    test::ProductCase each{.sizes = factors.sizes,
+                           .output = (kind & 1) != 0 ? dtype_of_v<T> : DType::f32,
+                           .transpose_a = (kind & 2) != 0,
+                           .transpose_b = (kind & 4) != 0,
+                           .accumulate = (kind & 8) != 0,
+                           .bias = (kind & 16) != 0};
+    const std::vector<float> many = test::product_of(each, factors, multiply_many<T>);
+    for (const int64_t m : {1, 3, 4, 15}) {
+      each.sizes.m = m;
+      std::vector<float> few = test::product_of(each, factors, cpu::multiply_few);
+      few.resize(static_cast<size_t>(m * n));
+      ASSERT_TRUE(std::equal(few.begin(), few.end(), many.begin())) << kind << ", " << m << " rows";
+    }
+  }
+}
+
+NOUGHT_SIZE(medium);
+TEST(FewRows, have_the_bits_of_many_rows) {
+  test::for_each_instruction_set([] {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{70, 45}, {33, 1031}, {300, 700}, {31, 2080}}) {
+      expect_bits_of_many<float>(n, k);
+      expect_bits_of_many<bf16_t>(n, k);
+      expect_bits_of_many<f16_t>(n, k);
+    }
   });
 }
 

@@ -127,40 +127,6 @@ inline void gather_rows(const AttentionRows& rows, const Heads& x, int64_t head_
 
 // --- transposition ---
 
-/// to = the transpose of a square of lanes() x lanes() elements.
-HWY_INLINE void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
-#if HWY_TARGET == HWY_AVX3
-  const F32 d;
-  FloatVector r[16];
-  __m512 t[16];
-  for (int i = 0; i < 16; ++i) r[i] = hn::LoadU(d, from + i * from_stride);
-  for (int i = 0; i < 16; i += 4) transpose_blocks(r + i);
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_f32x4(r[i].raw, r[i + 4].raw, 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(r[i].raw, r[i + 4].raw, 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8].raw, r[i + 12].raw, 0x88);
-    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8].raw, r[i + 12].raw, 0xdd);
-  }
-  for (int i = 0; i < 8; ++i) {
-    _mm512_storeu_ps(to + i * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
-    _mm512_storeu_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
-  }
-#elif HWY_TARGET == HWY_AVX2
-  const F32 d;
-  FloatVector r[8];
-  for (int i = 0; i < 8; ++i) r[i] = hn::LoadU(d, from + i * from_stride);
-  transpose_blocks(r);
-  transpose_blocks(r + 4);
-  for (int i = 0; i < 4; ++i) {
-    hn::StoreU(hn::ConcatLowerLower(d, r[i + 4], r[i]), d, to + i * to_stride);
-    hn::StoreU(hn::ConcatUpperUpper(d, r[i + 4], r[i]), d, to + (i + 4) * to_stride);
-  }
-#else
-  for (int64_t i = 0; i < lanes(); ++i)
-    for (int64_t j = 0; j < lanes(); ++j) to[j * to_stride + i] = from[i * from_stride + j];
-#endif
-}
-
 /// to: [columns, rows] = the transpose of from: [rows, columns]; both counts are multiples of lanes().
 inline void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
                       int64_t to_stride) {

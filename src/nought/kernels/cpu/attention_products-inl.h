@@ -9,14 +9,10 @@
 
 #include "nought/kernels/cpu/attention.h"
 #include "nought/kernels/cpu/dot_tiles.h"
-#include "nought/kernels/cpu/simd-inl.h"
+#include "nought/kernels/cpu/words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
-
-using FloatVector = hn::Vec<F32>;
-
-inline int64_t lanes() { return static_cast<int64_t>(hn::Lanes(F32())); }
 
 /// Word (i, p) of a left factor is data[i * row + p * inner].
 struct Left {
@@ -36,23 +32,6 @@ struct Tile {
   float* data;
   int64_t stride;
 };
-
-/// Multiply-adds of fp32.
-struct Fma {
-  static HWY_INLINE FloatVector add(FloatVector sum, FloatVector a, FloatVector b) { return hn::MulAdd(a, b, sum); }
-};
-
-#if HWY_TARGET == HWY_AVX3
-
-/// Dot products of pairs of bf16, which Highway 1.0.3 does not know. Only where has_bf16_units().
-struct Dots {
-  static HWY_INLINE FloatVector add(FloatVector sum, FloatVector a, FloatVector b) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-    return sum;
-  }
-};
-
-#endif
 
 /// The sums that a strip holds in registers: enough that none waits for the one before, and few loads for each. The
 /// older sets have 16 registers.

@@ -1,334 +1,331 @@
 #include "nought/kernels/cpu/few_rows.h"
 
 #include "nought/kernels/cpu/codes.h"
+#include "nought/kernels/cpu/gemm_chunks.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nought/kernels/cpu/few_rows.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
-#include "nought/kernels/cpu/simd-inl.h"
+#include "nought/kernels/cpu/words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-using FloatVector = hn::Vec<F32>;
+// --- A: a row of factors for each row ---
 
-// --- two vectors of a row at once ---
-//
-// For bf16, the even elements come first, then the odd ones (see bf16-inl.h). x is brought into that order once.
-
-template <class T>
-HWY_INLINE void load_twice(const T* from, FloatVector& first, FloatVector& second) {
-  const F32 d;
-  if constexpr (std::is_same_v<T, bf16_t>) {
-    first = load_even(d, from), second = load_odd(d, from);
-  } else {
-    first = load(d, from);
-    second = load(d, from + hn::Lanes(d));
-  }
-}
-
-/// Elements of k that are taken at a time, so that as much of x stays in the first cache.
-inline int64_t stretch_of(int64_t m) { return std::max<int64_t>(512, 4096 / m / 64 * 64); }
-
-/// to[0, count) = from, widened; pairs of vectors lie as load_twice() has them.
-template <class T>
-HWY_INLINE void widen_twice(const T* from, int64_t count, float* to) {
-  const F32 d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t begin = 0;
-  for (; begin + 2 * lanes <= count; begin += 2 * lanes) {
-    FloatVector first, second;
-    load_twice(from + begin, first, second);
-    hn::StoreU(first, d, to + begin);
-    hn::StoreU(second, d, to + begin + lanes);
-  }
-  widen(from + begin, count - begin, to + begin);
-}
-
-/// A, widened, in stretches of k: [m, stretch] each. With codes there is but one stretch.
-template <class T>
-void widen_rows_of(const Product& product, int64_t stretch, bool split, float* to) {
+/// to: [m, stride] = A, widened, or in pairs of bf16 as they are; zeros up to the stride.
+template <class Words, class T>
+void load_factors(const Product& product, int64_t stride, float* to) {
+  using Factor = std::conditional_t<Words::kDotted, bf16_t, float>;
   const auto [m, n, k] = product.sizes;
-  const Scratch gathered(bytes_for<T>(product.transpose_a ? k : 0));
+  const T* a = static_cast<const T*>(product.a);
   for (int64_t row = 0; row < m; ++row) {
-    const T* from = static_cast<const T*>(product.a) + row * (product.transpose_a ? 1 : product.lda);
+    auto* factors = reinterpret_cast<Factor*>(to + row * stride);
     if (product.transpose_a) {
-      for (int64_t p = 0; p < k; ++p) gathered.template data<T>()[p] = from[p * product.lda];
-      from = gathered.template data<T>();
+      for (int64_t p = 0; p < k; ++p) factors[p] = static_cast<Factor>(a[p * product.lda + row]);
+    } else if constexpr (std::is_same_v<Factor, T>) {
+      std::copy_n(a + row * product.lda, k, factors);
+    } else {
+      widen(a + row * product.lda, k, factors);
     }
-    for (int64_t p = 0; p < k; p += stretch) {
-      const int64_t count = std::min(stretch, k - p);
-      split ? widen_twice(from + p, count, to + p * m + row * count) : widen(from + p, count, to + p * m + row * count);
-    }
+    std::fill(factors + k, reinterpret_cast<Factor*>(to + (row + 1) * stride), Factor());
   }
 }
 
-void widen_rows(const Product& product, bool split, float* to) {
-  const int64_t stretch = split ? stretch_of(product.sizes.m) : product.sizes.k;
-  visit(product.inputs,
-        [&](auto tag) HWY_ATTR { widen_rows_of<typename decltype(tag)::type>(product, stretch, split, to); });
+// --- B, its words in vectors of columns ---
+
+/// Columns of C that a thread takes at a time. Those of a B that is stored transposed are rows, which are far apart;
+/// other rows of B are read in long stretches, as long as the sums stay in the first cache.
+inline int64_t columns_at_once(const Product& product) {
+  return product.transpose_b ? 32 : std::max<int64_t>(256, 4096 / product.sizes.m / 64 * 64);
 }
+/// Words along k of a panel of columns.
+inline constexpr int64_t kPanelWords = 128;
 
-/// A', widened: [k, m].
-void widen_columns(const Product& product, float* to) {
-  visit(product.inputs, [&](auto tag) HWY_ATTR {
-    using T = typename decltype(tag)::type;
-    const auto [m, n, k] = product.sizes;
-    const T* a = static_cast<const T*>(product.a);
-    if (product.transpose_a) {
-      for (int64_t p = 0; p < k; ++p) widen(a + p * product.lda, m, to + p * m);
-      return;
-    }
-    const Scratch wide(bytes_for<float>(k));
-    for (int64_t row = 0; row < m; ++row) {
-      widen(a + row * product.lda, k, wide.data<float>());
-      for (int64_t p = 0; p < k; ++p) to[p * m + row] = wide.data<float>()[p];
-    }
-  });
-}
-
-// --- b' as it lies: an element of c is the product of two rows ---
-
-/// Columns of c that a thread takes at a time, and rows and columns of a tile of them. An element has two vectors of
-/// sums, however many rows there are, so that its bits do not depend on them.
-inline constexpr int64_t kColumnsAtOnce = 16;
-inline constexpr int kDotRows = 3;
-inline constexpr int kDotColumns = 4;
-/// Columns of a tile of kRows rows: sums and two vectors of b each stay in registers.
-template <int kRows>
-inline constexpr int kTileColumns = kRows == 1 ? kDotColumns : 2;
-
-/// sums: two vectors for each row and column, of kColumnsAtOnce columns in a row, += those of x: [kRows, count] times
-/// b: kColumns rows. count is a multiple of two vectors but at the end of k.
-template <int kRows, int kColumns, class T>
-HWY_INLINE void dot_tile(const T* b, int64_t ldb, const float* x, int64_t count, bool fetch, float* sums) {
-  const F32 d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto at = [=](int r, int j) { return sums + (r * kColumnsAtOnce + j) * 2 * lanes; };
-  FloatVector first[kRows][kColumns], second[kRows][kColumns];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int j = 0; j < kColumns; ++j) {
-      first[r][j] = hn::LoadU(d, at(r, j));
-      second[r][j] = hn::LoadU(d, at(r, j) + lanes);
-    }
-  int64_t p = 0;
-  for (; p + 2 * lanes <= count; p += 2 * lanes) {
-    FloatVector low[kColumns], high[kColumns];
-#pragma GCC unroll 4
-    for (int j = 0; j < kColumns; ++j) {
-      load_twice(b + j * ldb + p, low[j], high[j]);
-      if (fetch) {
-        hwy::Prefetch(b + (kDotColumns + j) * ldb + p);
-        if constexpr (2 * hn::MaxLanes(F32()) * sizeof(T) > 64) hwy::Prefetch(b + (kDotColumns + j) * ldb + p + lanes);
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const auto x0 = hn::LoadU(d, x + r * count + p), x1 = hn::LoadU(d, x + r * count + p + lanes);
-#pragma GCC unroll 4
-      for (int j = 0; j < kColumns; ++j) {
-        first[r][j] = hn::MulAdd(x0, low[j], first[r][j]);
-        second[r][j] = hn::MulAdd(x1, high[j], second[r][j]);
-      }
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int j = 0; j < kColumns; ++j) {
-      hn::StoreU(first[r][j], d, at(r, j));
-      hn::StoreU(second[r][j], d, at(r, j) + lanes);
-    }
-  if (p == count) return;
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kColumns; ++j)
-      sweep(d, p, count, [=](int64_t i, auto access) HWY_ATTR {
-        const auto product =
-            hn::MulAdd(access.load(d, x + r * count + i), access.load(d, b + j * ldb + i), hn::LoadU(d, at(r, j)));
-        hn::StoreU(product, d, at(r, j));
-      });
-}
-
-/// `columns` columns, at most kDotColumns, of kRows rows.
-template <int kRows, class T>
-HWY_INLINE void dot_rows(const T* b, int64_t ldb, int64_t columns, const float* x, int64_t count, bool fetch,
+/// sums: [rows, columns] += factors of rows times a panel: [words, columns], for kRows rows and kVectors vectors.
+template <class Words, int kRows, int kVectors>
+HWY_INLINE void add_tile(const float* factors, int64_t stride, const float* panel, int64_t columns, int64_t words,
                          float* sums) {
-  constexpr int kColumns = kTileColumns<kRows>;
-  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(F32()));
-  int64_t j = 0;
-  for (; j + kColumns <= columns; j += kColumns)
-    dot_tile<kRows, kColumns>(b + j * ldb, ldb, x, count, fetch, sums + j * step);
-  for (; j < columns; ++j) dot_tile<kRows, 1>(b + j * ldb, ldb, x, count, fetch, sums + j * step);
-}
-
-/// sums[r] = row r of x times one row of codes: summed within a block before it is multiplied by the scale.
-template <int kRows>
-HWY_INLINE void dot_codes(const int8_t* codes, const float* scales, int64_t blocks, const float* x, float* sums) {
   const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), stride = blocks * kCodeBlock;
-  FloatVector totals[kRows];
-  for (auto& total : totals) total = hn::Zero(d);
-  for (int64_t block = 0; block < blocks; ++block, codes += kCodeBlock, x += kCodeBlock) {
-    FloatVector parts[kRows];
-    for (auto& part : parts) part = hn::Zero(d);
-    for (int64_t i = 0; i < kCodeBlock; i += lanes) {
-      const auto code = load(d, codes + i);
-      for (int r = 0; r < kRows; ++r) parts[r] = hn::MulAdd(code, hn::LoadU(d, x + r * stride + i), parts[r]);
-    }
-    const auto scale = hn::Set(d, scales[block]);
-    for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(parts[r], scale, totals[r]);
+  FloatVector tile[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) tile[r][v] = hn::LoadU(d, sums + r * columns + v * lanes());
+  for (int64_t p = 0; p < words; ++p, factors += Words::kFactors, panel += columns) {
+    FloatVector word[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) word[v] = hn::LoadU(d, panel + v * lanes());
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) tile[r][v] = Words::add(tile[r][v], factors + r * stride, word[v]);
   }
-  for (int r = 0; r < kRows; ++r) sums[r] = hn::GetLane(hn::SumOfLanes(d, totals[r]));
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(tile[r][v], d, sums + r * columns + v * lanes());
 }
 
-/// Ends `columns` columns of c from j on. sums: [m, columns].
-template <class T>
-void finish_columns(const Product& product, int64_t j, int64_t columns, const float* sums) {
-  const auto* bias = static_cast<const T*>(product.bias);
-  const auto finish = [&](auto* c) {
-    for (int64_t row = 0; row < product.sizes.m; ++row)
-      for (int64_t i = 0; i < columns; ++i) {
-        auto& out = c[row * product.ldc + j + i];
-        const float sum = sums[row * columns + i] + (bias != nullptr ? static_cast<float>(bias[j + i]) : 0.0f);
-        out = static_cast<std::remove_reference_t<decltype(out)>>(product.accumulate ? sum + static_cast<float>(out)
-                                                                                     : sum);
-      }
+/// A stretch of the rows of a transposed B. Behind its end a thread goes on at another place.
+template <class Element>
+struct Stretch {
+  const Element* data;
+  int64_t stride, count;
+  int64_t near, ahead,
+      ahead_behind;  // what to fetch while element p is read: p + ahead, from `near` on p + ahead_behind
+};
+
+/// sums: [kRows, width] += factors of rows times two vectors of columns, whose rows are a multiple of the words of a
+/// vector long. The words are transposed in registers: nothing but B is read.
+template <class Words, int kRows>
+HWY_INLINE void add_columns(const Stretch<typename Words::Element>& b, const float* factors, int64_t stride,
+                            float* sums, int64_t width) {
+  const F32 d;
+  constexpr int64_t kLanes = hn::MaxLanes(F32()), kStep = kLanes * Words::kElements;
+  // Rows are often a power of two apart and share the sets of a cache: the second vector is that far behind the first.
+  const int64_t lag = std::min(8 * kStep, b.count);
+  FloatVector first[kRows], second[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+    first[r] = hn::LoadU(d, sums + r * width), second[r] = hn::LoadU(d, sums + r * width + kLanes);
+  const auto add = [&](int64_t vector, int64_t p, FloatVector* to) HWY_ATTR {
+    FloatVector words[kLanes];
+    load_square<Words>(b.data + vector * kLanes * b.stride + p, b.stride, p < b.near ? b.ahead : b.ahead_behind, words);
+    const float* x = factors + p / Words::kElements * Words::kFactors;
+    for (int64_t i = 0; i < kLanes; ++i)
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) to[r] = Words::add(to[r], x + r * stride + i * Words::kFactors, words[i]);
   };
-  product.output == DType::f32 ? finish(static_cast<float*>(product.c)) : finish(static_cast<T*>(product.c));
+  for (int64_t p = 0; p < lag; p += kStep) add(0, p, first);
+  for (int64_t p = lag; p < b.count; p += kStep) add(0, p, first), add(1, p - lag, second);
+  for (int64_t p = b.count - lag; p < b.count; p += kStep) add(1, p, second);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+    hn::StoreU(first[r], d, sums + r * width), hn::StoreU(second[r], d, sums + r * width + kLanes);
 }
 
-/// `columns` columns of c from j on.
-template <class T>
-HWY_INLINE void dot_columns(const Product& product, const float* x, int64_t j, int64_t columns, float* sums) {
+/// sums: [m, width] += factors of rows times kWords words of each column of B: [k, columns], `rows` of which are left.
+template <class Words, int kWords, class Element>
+HWY_INLINE void add_rows(const Element* b, int64_t ldb, int64_t rows, int64_t columns, const float* factors,
+                         int64_t stride, int64_t m, float* sums, int64_t width) {
   const F32 d;
-  const int64_t m = product.sizes.m, k = product.sizes.k;  // captured below, which bindings cannot be
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t stretch = stretch_of(m), row_size = kColumnsAtOnce * 2 * lanes;
-  std::fill(sums, sums + m * row_size, 0.0f);
-  for (int64_t p = 0; p < k; p += stretch) {
-    const int64_t count = std::min(stretch, k - p);
-    for (int64_t i = 0; i < columns; i += kDotColumns) {
-      const T* b = static_cast<const T*>(product.b) + (j + i) * product.ldb + p;
-      const auto multiply = [&, b, i](auto rows, int64_t row) HWY_ATTR {
-        dot_rows<decltype(rows)::value>(b, product.ldb, std::min<int64_t>(kDotColumns, columns - i),
-                                        x + p * m + row * count, count, /*fetch=*/row == 0,
-                                        sums + row * row_size + i * 2 * lanes);
-        return row + decltype(rows)::value;
-      };
-      int64_t row = 0;
-      while (row + kDotRows <= m) row = multiply(std::integral_constant<int, kDotRows>(), row);
-      if (row + 2 <= m) row = multiply(std::integral_constant<int, 2>(), row);
-      if (row < m) multiply(std::integral_constant<int, 1>(), row);
-    }
-  }
-  float totals[kFewRows * kColumnsAtOnce];
-  for (int64_t row = 0; row < m; ++row)
-    for (int64_t i = 0; i < columns; ++i) {
-      const float* pair = sums + row * row_size + i * 2 * lanes;
-      totals[row * columns + i] =
-          hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::LoadU(d, pair), hn::LoadU(d, pair + lanes))));
-    }
-  finish_columns<T>(product, j, columns, totals);
-}
-
-void dot_rows_of_b(const Product& product, const float* x, int64_t begin, int64_t end) {
-  visit(product.inputs, [&](auto tag) HWY_ATTR {
-    const Scratch sums(bytes_for<float>(product.sizes.m * kColumnsAtOnce * 2 * static_cast<int64_t>(hn::Lanes(F32()))));
-    for (int64_t j = begin; j < end; j += kColumnsAtOnce)
-      dot_columns<typename decltype(tag)::type>(product, x, j, std::min(kColumnsAtOnce, end - j), sums.data<float>());
-  });
-}
-
-/// sums[r] = row r of x times a row of floats.
-template <int kRows>
-HWY_INLINE void dot_values(const float* row, int64_t k, const float* x, float* sums) {
-  const F32 d;
-  FloatVector totals[kRows];
-  for (auto& total : totals) total = hn::Zero(d);
-  sweep(d, 0, k, [&](int64_t i, auto access) HWY_ATTR {
-    const auto value = access.load(d, row + i);
-    for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(value, access.load(d, x + r * k + i), totals[r]);
-  });
-  for (int r = 0; r < kRows; ++r) sums[r] = hn::GetLane(hn::SumOfLanes(d, totals[r]));
-}
-
-void dot_rows_of_four_bits(const Product& product, const float* x, int64_t begin, int64_t end) {
-  const auto [m, n, k] = product.sizes;
-  const Scratch wide(bytes_for<float>(k));
-  float sums[kFewRows], *values = wide.data<float>();
-  for (int64_t j = begin; j < end; ++j) {
-    decode(*product.codes, j * k, k, DType::f32, values);
-    int64_t row = 0;
-    for (; row + 4 <= m; row += 4) dot_values<4>(values, k, x + row * k, sums + row);
-    for (; row < m; ++row) dot_values<1>(values, k, x + row * k, sums + row);
-    visit(product.inputs, [&](auto tag) { finish_columns<typename decltype(tag)::type>(product, j, 1, sums); });
-  }
-}
-
-void dot_rows_of_codes(const Product& product, const float* x, int64_t begin, int64_t end) {
-  if (product.codes->is_four_bits()) return dot_rows_of_four_bits(product, x, begin, end);
-  const auto [m, n, k] = product.sizes;
-  const int64_t blocks = k / kCodeBlock;
-  const Scratch wide(bytes_for<float>(blocks));
-  float sums[kFewRows], *scales = wide.data<float>();
-  for (int64_t j = begin; j < end; ++j) {
-    const int8_t* codes = product.codes->values.data<int8_t>() + j * k;
-    const f16_t* stored = product.codes->scales.data<f16_t>() + j * blocks;
-    const F32 d;
-    sweep(d, 0, blocks,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, stored + i), scales + i); });
-    int64_t row = 0;
-    for (; row + 4 <= m; row += 4) dot_codes<4>(codes, scales, blocks, x + row * k, sums + row);
-    for (; row < m; ++row) dot_codes<1>(codes, scales, blocks, x + row * k, sums + row);
-    visit(product.inputs, [&](auto tag) { finish_columns<typename decltype(tag)::type>(product, j, 1, sums); });
-  }
-}
-
-// --- b as it lies: rows of c are sums of rows of b ---
-
-/// Columns of c whose sums stay in the first cache while rows of b go by.
-inline int64_t stretch_columns(int64_t m) { return std::max<int64_t>(256, 4096 / m / 64 * 64); }
-
-/// sums[r, 0 to columns) += the sum over kDepth rows of b, times elements of x: [kDepth, m].
-template <int kDepth, class T>
-HWY_INLINE void add_rows(const T* b, int64_t ldb, const float* x, int64_t m, int64_t columns, float* sums) {
-  const F32 d;
-  sweep(d, 0, columns, [=](int64_t j, auto access) HWY_ATTR {
-    FloatVector rows[kDepth];
+  const auto add = [=](int64_t j, auto access) HWY_ATTR {
+    FloatVector words[kWords];
 #pragma GCC unroll 8
-    for (int p = 0; p < kDepth; ++p) rows[p] = access.load(d, b + p * ldb + j);
+    for (int i = 0; i < kWords; ++i)
+      words[i] = Words::load_rows(b + i * Words::kElements * ldb + j, ldb, (i + 1) * Words::kElements <= rows, access);
     for (int64_t r = 0; r < m; ++r) {
-      auto sum = access.load(d, sums + r * columns + j);
+      float* at = sums + r * width + j;
+      auto sum = access.load(d, at);
 #pragma GCC unroll 8
-      for (int p = 0; p < kDepth; ++p) sum = hn::MulAdd(hn::Set(d, x[p * m + r]), rows[p], sum);
-      access.store(d, sum, sums + r * columns + j);
+      for (int i = 0; i < kWords; ++i) sum = Words::add(sum, factors + r * stride + i * Words::kFactors, words[i]);
+      access.store(d, sum, at);
     }
+  };
+  int64_t j = 0;
+  for (; j + lanes() <= columns; j += lanes()) add(j, Whole{});
+  if (j < columns) add(j, Partial{static_cast<size_t>(columns - j)});
+}
+
+/// Rows of a tile: its sums, a panel's vectors and a factor stay in registers.
+inline constexpr int kTileRows = 4, kTileVectors = 2;
+
+/// Columns of c, a group after the other, by one thread. T: the dtype of the inputs.
+template <class Words, class T>
+class FewRows {
+  using Element = typename Words::Element;
+
+  static constexpr int64_t kAhead = 256 / sizeof(Element);  // how far elements are fetched before they are read
+
+ public:
+  FewRows(const Product& product, const float* factors, int64_t stride)
+      : product_(product),
+        factors_(factors),
+        stride_(stride),
+        width_(columns_at_once(product)),
+        chunk_(chunk_of(product.sizes.k, Words::kDotted
+                                             ? longest_dot_chunk(product.transpose_a)
+                                             : longest_float_chunk(product.transpose_a, HWY_TARGET == HWY_AVX3))),
+        panel_(bytes_for<float>(product.transpose_b ? width_ * kPanelWords : 0)),
+        sums_(bytes_for<float>(2 * product.sizes.m * width_)),
+        decoded_(bytes_for<Element>(product.codes == nullptr ? 0 : width_ * chunk_)),
+        totals_(sums_.data<float>() + product.sizes.m * width_) {}
+
+  void run(int64_t begin, int64_t end) const {
+    for (int64_t j = begin; j < end; j += width_) multiply({j, std::min(end, j + width_)});
+  }
+
+ private:
+  void multiply(Interval columns) const {
+    const int64_t m = product_.sizes.m, k = product_.sizes.k;
+    float* sums = sums_.template data<float>();
+    for (int64_t begin = 0; begin < k; begin += chunk_) {
+      const Interval chunk{begin, std::min(k, begin + chunk_)};
+      std::fill_n(sums, m * width_, 0.0f);
+      if (product_.codes != nullptr) decode_columns(columns, chunk);
+      product_.transpose_b ? add_transposed(columns, chunk) : add_stored(columns, chunk);
+      gather(columns, chunk.begin == 0);
+    }
+    finish(columns);
+  }
+
+  void decode_columns(Interval columns, Interval chunk) const {
+    const int64_t k = product_.sizes.k;
+    for (int64_t j = 0; j < columns.size(); ++j)
+      decode(*product_.codes, (columns.begin + j) * k + chunk.begin, chunk.size(), dtype_of_v<Element>,
+             decoded_.template data<Element>() + j * chunk.size());
+  }
+
+  void add_stored(Interval columns, Interval chunk) const {
+    constexpr int kWords = 8 / Words::kElements;
+    const auto* b = static_cast<const Element*>(product_.b) + columns.begin;
+    const auto add = [&](auto words, int64_t p) HWY_ATTR {
+      add_rows<Words, decltype(words)::value>(b + p * product_.ldb, product_.ldb, chunk.end - p, columns.size(),
+                                              factors_ + p / Words::kElements * Words::kFactors, stride_,
+                                              product_.sizes.m, sums_.template data<float>(), width_);
+    };
+    int64_t p = chunk.begin;
+    for (; p + 8 <= chunk.end; p += 8) add(std::integral_constant<int, kWords>(), p);
+    for (; p < chunk.end; p += Words::kElements) add(std::integral_constant<int, 1>(), p);
+  }
+
+  void add_transposed(Interval columns, Interval chunk) const {
+    constexpr int64_t kPart = kPanelWords * Words::kElements;
+    const bool codes = product_.codes != nullptr;
+    const int64_t ldb = codes ? chunk.size() : product_.ldb;
+    const Element* b = codes ? decoded_.template data<Element>()
+                             : static_cast<const Element*>(product_.b) + columns.begin * ldb + chunk.begin;
+    int64_t done = 0;
+    if (product_.sizes.m <= kTileRows && columns.size() == width_) done = add_whole_columns(b, ldb, chunk);
+    for (; done < chunk.size(); done += kPart) {
+      const int64_t count = std::min(kPart, chunk.size() - done);
+      for (int64_t j = 0; j < columns.size(); j += lanes())
+        transpose_rows<Words>(b + j * ldb + done, ldb, std::min(columns.size() - j, lanes()), count, kAhead,
+                              panel_.template data<float>() + j, width_);
+      add_panel(columns.size(), chunk.begin + done, count);
+    }
+  }
+  /// Adds the products of whole vectors along k, which need no panel. Returns the elements of a row that are done.
+  int64_t add_whole_columns(const Element* b, int64_t ldb, Interval chunk) const {
+    constexpr int64_t kStep = hn::MaxLanes(F32()) * Words::kElements;
+    const int64_t count = chunk.size() / kStep * kStep;
+    const float* factors = factors_ + chunk.begin / Words::kElements * Words::kFactors;
+    const auto add = [&](auto rows) HWY_ATTR {
+      for (int64_t j = 0; j < width_; j += 2 * lanes()) {
+        const Stretch<Element> stretch{.data = b + j * ldb,
+                                       .stride = ldb,
+                                       .count = count,
+                                       .near = product_.sizes.k - chunk.begin - kAhead,
+                                       .ahead = kAhead,
+                                       .ahead_behind = kAhead - product_.sizes.k + 2 * lanes() * ldb};
+        add_columns<Words, decltype(rows)::value>(stretch, factors, stride_, sums_.template data<float>() + j, width_);
+      }
+    };
+    if (product_.sizes.m == 1) add(std::integral_constant<int, 1>());
+    if (product_.sizes.m == 2) add(std::integral_constant<int, 2>());
+    if (product_.sizes.m == 3) add(std::integral_constant<int, 3>());
+    if (product_.sizes.m == 4) add(std::integral_constant<int, 4>());
+    return count;
+  }
+
+  /// The panel holds `count` elements of each column, from `begin` on.
+  void add_panel(int64_t columns, int64_t begin, int64_t count) const {
+    const int64_t words = ceil_div(count, Words::kElements), vectors = ceil_div(columns, lanes());
+    const float* factors = factors_ + begin / Words::kElements * Words::kFactors;
+    int64_t row = 0;
+    const auto add_rows = [&](auto rows) HWY_ATTR {
+      constexpr int kRows = decltype(rows)::value;
+      for (; row + kRows <= product_.sizes.m; row += kRows) {
+        const float *at = factors + row * stride_, *panel = panel_.template data<float>();
+        float* sums = sums_.template data<float>() + row * width_;
+        int64_t v = 0;
+        for (; v + kTileVectors <= vectors; v += kTileVectors)
+          add_tile<Words, kRows, kTileVectors>(at, stride_, panel + v * lanes(), width_, words, sums + v * lanes());
+        for (; v < vectors; ++v)
+          add_tile<Words, kRows, 1>(at, stride_, panel + v * lanes(), width_, words, sums + v * lanes());
+      }
+    };
+    add_rows(std::integral_constant<int, kTileRows>());
+    if constexpr (kTileRows > 2) add_rows(std::integral_constant<int, 2>());
+    add_rows(std::integral_constant<int, 1>());
+  }
+
+  /// totals: [m, columns] += the sums of a chunk; the first ones are added to an f32 C that accumulates.
+  void gather(Interval columns, bool first) const {
+    const F32 d;
+    const bool adds = product_.accumulate && product_.output == DType::f32;
+    for (int64_t row = 0; row < product_.sizes.m; ++row) {
+      const float* sums = sums_.template data<float>() + row * width_;
+      float* totals = totals_ + row * width_;
+      if (first && !adds) {
+        std::copy_n(sums, columns.size(), totals);
+        continue;
+      }
+      const float* before = first ? static_cast<const float*>(product_.c) + row * product_.ldc + columns.begin : totals;
+      sweep(d, 0, columns.size(), [=](int64_t j, auto access) HWY_ATTR {
+        access.store(d, hn::Add(access.load(d, before + j), access.load(d, sums + j)), totals + j);
+      });
+    }
+  }
+
+  void finish(Interval columns) const {
+    product_.output == DType::f32 ? finish_as(static_cast<float*>(product_.c), columns, false)
+                                  : finish_as(static_cast<T*>(product_.c), columns, product_.accumulate);
+  }
+  template <class Out>
+  void finish_as(Out* c, Interval columns, bool adds) const {
+    const F32 d;
+    const T* bias = product_.bias == nullptr ? nullptr : static_cast<const T*>(product_.bias) + columns.begin;
+    for (int64_t row = 0; row < product_.sizes.m; ++row) {
+      const float* totals = totals_ + row * width_;
+      Out* out = c + row * product_.ldc + columns.begin;
+      sweep(d, 0, columns.size(), [=](int64_t j, auto access) HWY_ATTR {
+        auto sum = access.load(d, totals + j);
+        if (bias != nullptr) sum = hn::Add(sum, access.load(d, bias + j));
+        if (adds) sum = hn::Add(access.load(d, out + j), sum);
+        access.store(d, sum, out + j);
+      });
+    }
+  }
+
+  const Product& product_;
+  const float* factors_;
+  int64_t stride_;
+  int64_t width_, chunk_;
+  Scratch panel_, sums_, decoded_;
+  float* totals_;
+};
+
+template <class Words, class T>
+void multiply_few_by(const Product& product) {
+  const auto [m, n, k] = product.sizes;
+  const int64_t stride = ceil_div(k, Words::kElements) * Words::kFactors;
+  const Scratch factors(bytes_for<float>(m * stride));
+  load_factors<Words, T>(product, stride, factors.data<float>());
+  // By whole stretches: threads do not share the lines of c.
+  parallel_for(n, m * k, columns_at_once(product), [&](int64_t begin, int64_t end) {
+    FewRows<Words, T>(product, factors.data<float>(), stride).run(begin, end);
   });
 }
 
-void sum_rows_of_b(const Product& product, const float* x, int64_t begin, int64_t end) {
-  visit(product.inputs, [&](auto tag) HWY_ATTR {
+/// dots: pairs of bf16 are multiplied as such.
+void multiply_few_rows(const Product& product, [[maybe_unused]] bool dots) {
+  visit(product.inputs, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto [m, n, k] = product.sizes;
-    const int64_t stretch = stretch_columns(m);
-    const Scratch memory(bytes_for<float>(m * stretch));
-    float* sums = memory.data<float>();
-    for (int64_t j = begin; j < end; j += stretch) {
-      const int64_t columns = std::min(stretch, end - j);
-      const T* b = static_cast<const T*>(product.b) + j;
-      std::fill(sums, sums + m * columns, 0.0f);
-      int64_t p = 0;
-      for (; p + 8 <= k; p += 8) add_rows<8>(b + p * product.ldb, product.ldb, x + p * m, m, columns, sums);
-      for (; p < k; ++p) add_rows<1>(b + p * product.ldb, product.ldb, x + p * m, m, columns, sums);
-      finish_columns<T>(product, j, columns, sums);
+    if constexpr (std::is_same_v<T, bf16_t>) {
+#if HWY_TARGET == HWY_AVX3
+      if (dots) return multiply_few_by<DottedPairs, T>(product);
+#endif
+      if (product.codes == nullptr) return multiply_few_by<WidenedPairs, T>(product);
+    } else if (product.codes == nullptr) {
+      return multiply_few_by<WideWords<T>, T>(product);
     }
+    multiply_few_by<WideWords<float>, T>(product);  // codes are decoded to fp32
   });
 }
 
@@ -337,31 +334,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace nought::cpu {
-HWY_EXPORT(widen_rows);
-HWY_EXPORT(widen_columns);
-HWY_EXPORT(dot_rows_of_b);
-HWY_EXPORT(dot_rows_of_codes);
-HWY_EXPORT(sum_rows_of_b);
+HWY_EXPORT(multiply_few_rows);
 
 void multiply_few(const Product& product) {
-  const auto [m, n, k] = product.sizes;
-  const Scratch x(bytes_for<float>(m * k));
-  const bool codes = product.codes != nullptr;
-  if (codes || product.transpose_b) {
-    HWY_DYNAMIC_DISPATCH(widen_rows)(product, /*split=*/!codes, x.data<float>());
-  } else {
-    HWY_DYNAMIC_DISPATCH(widen_columns)(product, x.data<float>());
-  }
-  // Columns by 16 or 64: threads do not share the lines of c.
-  parallel_for(n, m * k, product.transpose_b ? 16 : 64, [&](int64_t begin, int64_t end) {
-    if (codes) {
-      HWY_DYNAMIC_DISPATCH(dot_rows_of_codes)(product, x.data<float>(), begin, end);
-    } else if (product.transpose_b) {
-      HWY_DYNAMIC_DISPATCH(dot_rows_of_b)(product, x.data<float>(), begin, end);
-    } else {
-      HWY_DYNAMIC_DISPATCH(sum_rows_of_b)(product, x.data<float>(), begin, end);
-    }
-  });
+  if (product.codes != nullptr && !product.codes->is_four_bits()) return multiply_few_by_codes(product);
+  HWY_DYNAMIC_DISPATCH(multiply_few_rows)(product, has_bf16_units());
 }
 
 }  // namespace nought::cpu

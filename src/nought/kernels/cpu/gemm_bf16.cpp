@@ -38,9 +38,8 @@ struct ByDots : Pairs {
   static constexpr int64_t kRows = 8, kColumns = 48;
   static constexpr int64_t kGroup = 128;  // stored rows of a transposed A are pages apart: long stretches of each
 
-  // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
   static BlockShape shape(bool transpose_a) {
-    return transpose_a ? BlockShape{768, 16 * kColumns, 384} : BlockShape{768, 4 * kColumns, 1024};
+    return {768, (transpose_a ? 16 : 4) * kColumns, longest_dot_chunk(transpose_a)};
   }
   static constexpr auto pack_right = pack<kColumns>;
 

@@ -16,26 +16,18 @@
 
 #include "nought/kernels/cpu/codes.h"
 #include "nought/kernels/cpu/gemm.h"
+#include "nought/kernels/cpu/gemm_chunks.h"
 #include "nought/kernels/cpu/gemm_tile.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
 
 namespace nought::cpu {
 
-/// Chunks of k but the last are multiples of it: a tile of AMX, a block of codes.
-inline constexpr int64_t kChunkGrain = 32;
-
-/// `extent` cut into the fewest intervals of at most `most`, nearly equal multiples of `grain`.
-constexpr int64_t even_share(int64_t extent, int64_t most, int64_t grain) {
-  return round_up(ceil_div(extent, ceil_div(extent, most)), grain);
-}
-
 /// A block of C is one thread's task. What it packs of B at a time, longest_chunk of k, fits the second cache.
 struct BlockShape {
   int64_t rows, columns, longest_chunk;
 
-  /// Elements of k in all chunks but the last: nearly equal.
-  int64_t chunk(int64_t k) const { return even_share(k, longest_chunk, kChunkGrain); }
+  int64_t chunk(int64_t k) const { return chunk_of(k, longest_chunk); }
 };
 
 /// One block of C by one thread, chunk after chunk of k. T: the dtype of the inputs.

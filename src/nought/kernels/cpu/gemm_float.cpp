@@ -21,12 +21,12 @@ struct ByFloats {
   // Stored rows of a transposed A are pages apart: long stretches of each.
   static constexpr int64_t kGroup = kRows == 8 ? 128 : 96;
 
-  // The second cache of a CPU with AVX-512 has at least 1 MiB, that of others 256 KiB. A transposed A is packed once
-  // for each block of B: wide blocks, for which k is cut shorter.
+  // The second cache of a CPU with AVX-512 has at least 1 MiB, that of others 256 KiB.
   static BlockShape shape(bool transpose_a) {
-    if constexpr (HWY_TARGET == HWY_AVX3)
-      return transpose_a ? BlockShape{768, 16 * kColumns, 192} : BlockShape{768, 8 * kColumns, 320};
-    return transpose_a ? BlockShape{768, 160, 192} : BlockShape{768, 128, 256};
+    constexpr bool kAvx512 = HWY_TARGET == HWY_AVX3;
+    const int64_t chunk = longest_float_chunk(transpose_a, kAvx512);
+    if (kAvx512) return {768, (transpose_a ? 16 : 8) * kColumns, chunk};
+    return {768, transpose_a ? 160 : 128, chunk};
   }
   static int64_t packed_panel(int64_t k, int64_t width) { return float_panel(k, width); }
   template <class T>

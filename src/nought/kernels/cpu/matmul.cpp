@@ -9,8 +9,10 @@
 namespace nought::cpu {
 namespace {
 
-/// Codes that are not transposed have no rows along k to read: they are packed, however few rows there are.
+/// Codes that are not transposed have no rows along k to read: they are packed, however few rows there are. So is what
+/// AMX multiplies: packing costs less than what its tiles save.
 bool is_for_few(const Product& product) {
+  if (product.inputs == DType::bf16 && tile_unit() != TileUnit::none) return false;
   return product.sizes.m <= kFewRows && (product.transpose_b || product.codes == nullptr);
 }
 
