@@ -83,6 +83,7 @@ void expect_bits_of_many(int64_t n, int64_t k) {
 
 NOUGHT_SIZE(medium);
 TEST(FewRows, have_the_bits_of_many_rows) {
+  const test::ThreadCount guard(1);
   test::for_each_instruction_set([] {
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{70, 45}, {33, 1031}, {300, 700}, {31, 2080}}) {
       expect_bits_of_many<float>(n, k);

@@ -164,6 +164,10 @@ HWY_INLINE FloatVector exp2(FloatVector t) {
 #endif
 }
 
+/// A score that is so little above the largest one before does not become the largest: exponentials may be as large as
+/// e^5. Where they are rounded to bf16, the largest is 1, which rounding does not change.
+inline constexpr float kFloatSlack = 5, kPairedSlack = 0;
+
 /// How a tile's scores become those of the softmax: score = factor * tile, after a pass over the tile if it is needed.
 struct ScoreScale {
   float before, cap, factor;

@@ -33,8 +33,7 @@ struct Gathered {
 
 /// Exponentials of a vector of rows, two keys at a time, in place of the scores.
 struct FloatWeights {
-  /// A score that is so little above the largest one changes nothing: exponentials may be as large as e^5.
-  static constexpr float kSlack = 5;
+  static constexpr float kSlack = kFloatSlack;
   Tile tile;
 
   HWY_INLINE void store(int64_t key, FloatVector first, FloatVector second) const {
@@ -155,8 +154,7 @@ class FloatProducts {
 
 /// Exponentials rounded to bf16, in pairs along the keys.
 struct PairedWeights {
-  /// The largest exponential is 1, which rounding does not change.
-  static constexpr float kSlack = 0;
+  static constexpr float kSlack = kPairedSlack;
   float* words;
 
   HWY_INLINE void store(int64_t key, FloatVector first, FloatVector second) const {
@@ -287,7 +285,7 @@ void attend_by(const Attention& op, const AttentionRows& rows, Interval panel) {
 
 /// One panel of rows: softmax(scale * q k^T) v.
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
-  if (panel.size() <= kDirectRows) return attend_directly(op, rows, panel);
+  if (is_direct(op, panel.size())) return attend_directly(op, rows, panel);
 #if HWY_TARGET == HWY_AVX3
   if (takes_dots(op.shape, op.q.base.dtype())) return attend_by<DotProducts>(op, rows, panel);
 #endif

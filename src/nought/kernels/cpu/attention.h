@@ -16,6 +16,8 @@ namespace nought::cpu {
 inline constexpr int64_t kAttentionBlock = 64;
 /// Rows that share a converted key block. Their queries and results stay in the second cache.
 inline constexpr int64_t kAttentionPanel = 256;
+/// Keys that are multiplied as one: pairs by dot products of bf16, 32 by a tile of AMX.
+inline constexpr int64_t kKeyGrain = 32;
 /// Whether attention multiplies by bf16 dot products: then probabilities are rounded to bf16 before they meet the
 /// values, and so are gradients of scores.
 inline bool takes_dots(const AttentionShape& shape, DType dtype) {
@@ -46,10 +48,11 @@ struct AttentionRows {
   Interval keys(Interval rows) const {
     return {visible_keys(shape, span, query(rows.begin)).begin, visible_keys(shape, span, query(rows.end - 1)).end};
   }
-  /// The keys of a block that at least one of the rows sees, from an even one on: bf16 keys are multiplied in pairs.
+  /// The keys of a block that at least one of the rows sees, from a multiple of kKeyGrain on: a sum over keys has the
+  /// same bits whichever rows are taken together.
   Interval seen(Interval rows, Interval block) const {
     const Interval both = intersect(keys(rows), block);
-    return both.empty() ? both : Interval{both.begin / 2 * 2, both.end};
+    return both.empty() ? both : Interval{both.begin / kKeyGrain * kKeyGrain, both.end};
   }
   /// Whether each of the rows sees all of the keys.
   bool all_see(Interval rows, Interval keys) const {

@@ -17,16 +17,15 @@ namespace nought::cpu::HWY_NAMESPACE {
 
 /// Rows up to which to convert keys costs more than it saves.
 constexpr int64_t kDirectRows = 8;
-/// Keys of one step of the streaming softmax.
-constexpr int64_t kDirectKeys = 256;
-/// Sums that rows hold in registers.
+/// Sums of values that rows hold in registers.
 constexpr int kDirectSums = HWY_TARGET == HWY_AVX3 ? 16 : 8;
 
 /// What the rows have gathered so far.
 struct DirectRows {
-  const float* queries;  // [rows, width]
+  const float* queries;  // [rows, width]: factors of words of a key
+  float* keys;           // [words of a key, kAttentionBlock]
+  float* scores;         // [rows, kAttentionBlock]: scores, then weights
   float* out;            // [rows, value_width]: sum of exp(score - largest) * value
-  float* scores;         // [rows, kDirectKeys]
   int64_t width, value_width;
   float largest[kDirectRows], total[kDirectRows];
 };
@@ -54,66 +53,61 @@ inline void store_results(const Attention& op, const AttentionRows& rows, Interv
   store_rows(rows, {op.out, 0, op.shape.num_heads * value_dim}, value_dim, part, factors, out, width);
 }
 
-/// The sums of the lanes of four vectors.
-HWY_INLINE void store_sums(const FloatVector* sums, float* to) {
-  const F32 d;
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  FloatVector row[4] = {sums[0], sums[1], sums[2], sums[3]};
-  transpose_blocks(row);
-  const FloatVector blocks = hn::Add(hn::Add(row[0], row[1]), hn::Add(row[2], row[3]));
-  const hn::Half<F32> half;
-  const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
-#if HWY_TARGET == HWY_AVX3
-  const hn::Half<hn::Half<F32>> quarter;
-  hn::StoreU(hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves)), quarter, to);
-#else
-  hn::StoreU(halves, half, to);
-#endif
-#else
-  for (int i = 0; i < 4; ++i) to[i] = hn::GetLane(hn::SumOfLanes(d, sums[i]));
-#endif
-}
-
-/// scores[i * kDirectKeys + j] = queries[i] . keys[j] for kRows rows and four keys.
-template <int kRows, class T>
-HWY_INLINE void score_keys(const float* queries, int64_t width, const T* keys, int64_t stride, int64_t head_dim,
-                           float* scores) {
-  const F32 d;
-  FloatVector sums[kRows][4];
-#pragma GCC unroll 4
-  for (auto& row : sums)
-#pragma GCC unroll 4
-    for (auto& sum : row) sum = hn::Zero(d);
-  sweep(d, 0, head_dim, [&](int64_t at, auto access) HWY_ATTR {
-    FloatVector part[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) part[j] = access.load(d, keys + j * stride + at);
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) {
-      const auto query = hn::LoadU(d, queries + i * width + at);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) sums[i][j] = hn::MulAdd(query, part[j], sums[i][j]);
-    }
-  });
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows; ++i) store_sums(sums[i], scores + i * kDirectKeys);
-}
-
-/// The score of one key.
+/// How a query's bits come about where the rows of a panel are multiplied by fp32 multiply-adds: FloatProducts.
 template <class T>
-HWY_INLINE float score_key(const float* query, const T* key, int64_t head_dim) {
-  const F32 d;
-  auto sum = hn::Zero(d);
-  sweep(d, 0, head_dim, [&](int64_t at, auto access) HWY_ATTR {
-    sum = hn::MulAdd(hn::LoadU(d, query + at), access.load(d, key + at), sum);
-  });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+struct DirectFloats {
+  using Element = T;
+  using Keys = std::conditional_t<std::is_same_v<T, bf16_t>, WidenedPairs, WideWords<T>>;
+  using Values = WideWords<T>;
+  static constexpr float kSlack = kFloatSlack;
+
+  /// to: a row of factors for a query.
+  static void load_query(const float* query, int64_t count, float* to) { std::copy_n(query, count, to); }
+  static void round(float* /*weights*/) {}
+};
+
+#if HWY_TARGET == HWY_AVX3
+
+/// How they come about by dot products: DotProducts.
+struct DirectDots {
+  using Element = bf16_t;
+  using Keys = DottedPairs;
+  using Values = DottedPairs;
+  static constexpr float kSlack = kPairedSlack;
+
+  /// The query was bf16, so nothing is rounded.
+  static void load_query(const float* query, int64_t count, float* to) {
+    auto* elements = reinterpret_cast<bf16_t*>(to);
+    for (int64_t i = 0; i < count; ++i) elements[i] = bf16_t(query[i]);
+  }
+  /// weights: kAttentionBlock numbers, to pairs of bf16 in their place.
+  static void round(float* weights) {
+    const F32 d;
+    for (int64_t j = 0; j < kAttentionBlock; j += 2 * lanes()) {
+      const __m512i both = converted(hn::LoadU(d, weights + j), hn::LoadU(d, weights + j + lanes()));
+      _mm512_storeu_si512(weights + j / 2, both);
+    }
+  }
+};
+
+#endif
+
+/// scores: [rows, keys] of a block of keys, whose words are transposed first.
+template <class Keys>
+void score_keys(const typename Keys::Element* keys, int64_t stride, int64_t count, int64_t head_dim, int64_t rows,
+                const DirectRows& all) {
+  for (int64_t j = 0; j < count; j += lanes())
+    transpose_rows<Keys>(keys + j * stride, stride, std::min(lanes(), count - j), head_dim, lanes() * stride,
+                         all.keys + j, kAttentionBlock);
+  std::fill_n(all.scores, rows * kAttentionBlock, 0.0f);
+  add_tiles<Keys>(all.queries, all.width, all.keys, kAttentionBlock, ceil_div(head_dim, Keys::kElements), all.scores,
+                  rows, count);
 }
 
-/// out[i] += sum over j < count of weights[i * kDirectKeys + j] * values[j] for kRows rows and kVectors vectors.
-template <int kRows, int kVectors, class T, class Access>
-HWY_INLINE void add_vectors(const float* weights, const T* values, int64_t stride, int64_t count, float* out,
-                            int64_t width, Access access) {
+/// out[i] += sum over j < count of weights[i] at j times values[j], for kRows rows and kVectors vectors.
+template <class Values, int kRows, int kVectors, class Access>
+HWY_INLINE void add_vectors(const float* weights, const typename Values::Element* values, int64_t stride, int64_t count,
+                            float* out, int64_t width, Access access) {
   const F32 d;
   FloatVector sums[kRows][kVectors];
 #pragma GCC unroll 4
@@ -121,15 +115,15 @@ HWY_INLINE void add_vectors(const float* weights, const T* values, int64_t strid
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::LoadU(d, out + i * width + v * lanes());
   }
-  for (int64_t j = 0; j < count; ++j, values += stride) {
-    FloatVector part[kVectors];
+  for (int64_t j = 0; j < count; j += Values::kElements, values += Values::kElements * stride, ++weights) {
+    FloatVector words[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) part[v] = access.load(d, values + v * lanes());
+    for (int v = 0; v < kVectors; ++v)
+      words[v] = Values::load_rows(values + v * lanes(), stride, j + Values::kElements <= count, access);
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
-      const auto weight = hn::Set(d, weights[i * kDirectKeys + j]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::MulAdd(weight, part[v], sums[i][v]);
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = Values::add(sums[i][v], weights + i * kAttentionBlock, words[v]);
     }
   }
 #pragma GCC unroll 4
@@ -140,123 +134,129 @@ HWY_INLINE void add_vectors(const float* weights, const T* values, int64_t strid
 }
 
 /// Adds all elements of the values.
-template <int kRows, class T>
-void add_values(const float* weights, const T* values, int64_t stride, int64_t count, int64_t value_dim, float* out,
-                int64_t width) {
+template <class Values, int kRows>
+void add_values(const float* weights, const typename Values::Element* values, int64_t stride, int64_t count,
+                int64_t value_dim, float* out, int64_t width) {
   constexpr int kVectors = std::min(8, kDirectSums / kRows);
   int64_t at = 0;
   for (; at + kVectors * lanes() <= value_dim; at += kVectors * lanes())
-    add_vectors<kRows, kVectors>(weights, values + at, stride, count, out + at, width, Whole{});
+    add_vectors<Values, kRows, kVectors>(weights, values + at, stride, count, out + at, width, Whole{});
   for (; at + lanes() <= value_dim; at += lanes())
-    add_vectors<kRows, 1>(weights, values + at, stride, count, out + at, width, Whole{});
+    add_vectors<Values, kRows, 1>(weights, values + at, stride, count, out + at, width, Whole{});
   if (at < value_dim)
-    add_vectors<kRows, 1>(weights, values + at, stride, count, out + at, width,
-                          Partial{static_cast<size_t>(value_dim - at)});
+    add_vectors<Values, kRows, 1>(weights, values + at, stride, count, out + at, width,
+                                  Partial{static_cast<size_t>(value_dim - at)});
 }
 
-/// Turns a row of scores into exp(score - largest) where visible and 0 elsewhere, and rescales what was gathered
-/// before to the new largest score.
-inline void stream_row(Interval visible, int64_t count, float* scores, float scale, DirectRows& all, int64_t row) {
+/// The scores of a row where it sees the key, `otherwise` elsewhere.
+HWY_INLINE FloatVector seen_only(Interval visible, int64_t j, FloatVector value, FloatVector otherwise) {
+  const F32 d;
+  const auto at = hn::Iota(d, static_cast<float>(j)), begin = hn::Set(d, static_cast<float>(visible.begin)),
+             end = hn::Set(d, static_cast<float>(visible.end));
+  return hn::IfThenElse(hn::And(hn::Ge(at, begin), hn::Lt(at, end)), value, otherwise);
+}
+
+/// raise_largest() of one row, whose scores lie along the lanes.
+inline void raise_row(Interval visible, const float* scores, float factor, float slack, DirectRows& all, int64_t row) {
+  const F32 d;
+  const auto least = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto top = least;
+  for (int64_t j = 0; j < kAttentionBlock; j += lanes())
+    top = hn::Max(top, seen_only(visible, j, hn::LoadU(d, scores + j), least));
+  const float found = hn::GetLane(hn::MaxOfLanes(d, top)) * factor, before = all.largest[row];
+  if (!(found > before + slack)) return;
+  const auto fall =
+      exp2(hn::Mul(hn::Sub(hn::Set(d, before), hn::Set(d, found)), hn::Set(d, std::numbers::log2e_v<float>)));
+  all.largest[row] = found;
+  all.total[row] *= hn::GetLane(fall);
+  float* out = all.out + row * all.value_width;
+  for (int64_t i = 0; i < all.value_width; i += lanes()) hn::StoreU(hn::Mul(hn::LoadU(d, out + i), fall), d, out + i);
+}
+
+/// stream_softmax() of one row: its scores become weights, and their sum grows by the same additions, of those at even
+/// places and of those at odd ones.
+inline void stream_row(Interval visible, float* scores, float factor, float slack, DirectRows& all, int64_t row) {
   const F32 d;
   constexpr float kLog2e = std::numbers::log2e_v<float>;
   if (visible.empty()) {
-    std::fill_n(scores, count, 0.0f);
+    std::fill_n(scores, kAttentionBlock, 0.0f);
     return;
   }
-  const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
-  const auto score = [&](int64_t j) HWY_ATTR {
-    const auto at = hn::Iota(d, static_cast<float>(j)), begin = hn::Set(d, static_cast<float>(visible.begin)),
-               end = hn::Set(d, static_cast<float>(visible.end));
-    return hn::IfThenElse(hn::And(hn::Ge(at, begin), hn::Lt(at, end)), hn::LoadU(d, scores + j), minus_infinity);
-  };
-  auto top = minus_infinity;
-  for (int64_t j = 0; j < count; j += lanes()) top = hn::Max(top, score(j));
-  const float before = all.largest[row], largest = std::max(before, scale * hn::GetLane(hn::MaxOfLanes(d, top)));
-  const auto start = hn::Set(d, largest * kLog2e), factor = hn::Set(d, scale * kLog2e);
-  auto sum = hn::Zero(d);
-  for (int64_t j = 0; j < count; j += lanes()) {
-    const auto weight = exp2(hn::MulSub(score(j), factor, start));
-    hn::StoreU(weight, d, scores + j);
-    sum = hn::Add(sum, weight);
+  raise_row(visible, scores, factor, slack, all, row);
+  const auto scale = hn::Set(d, factor * kLog2e), start = hn::Mul(hn::Set(d, all.largest[row]), hn::Set(d, kLog2e));
+  for (int64_t j = 0; j < kAttentionBlock; j += lanes()) {
+    const auto weight = exp2(hn::MulSub(hn::LoadU(d, scores + j), scale, start));
+    hn::StoreU(seen_only(visible, j, weight, hn::Zero(d)), d, scores + j);
   }
-  const float rescale = before == largest ? 1.0f : std::exp(before - largest);
-  float* out = all.out + row * all.value_width;
-  if (rescale != 1.0f)
-    for (int64_t i = 0; i < all.value_width; i += lanes())
-      hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Set(d, rescale)), d, out + i);
-  all.largest[row] = largest;
-  all.total[row] = all.total[row] * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
+  float even = all.total[row], odd = 0;
+  for (int64_t j = visible.begin / 2 * 2; j < visible.end; j += 2) even += scores[j], odd += scores[j + 1];
+  all.total[row] = even + odd;
 }
 
-/// Calls four(i), two(i) or one(i) with the first of as many rows.
-template <class Four, class Two, class One>
-HWY_INLINE void for_rows(int64_t rows, const Four& four, const Two& two, const One& one) {
-  int64_t i = 0;
-  for (; i + 4 <= rows; i += 4) four(i);
-  for (; i + 2 <= rows; i += 2) two(i);
-  if (i < rows) one(i);
-}
-
-/// `T` is the type of keys and values.
-template <class T>
-void gather_directly(const Attention& op, const AttentionRows& rows, Interval panel, DirectRows& all) {
+/// One block of keys: first, count of them, from the first that a row of the panel sees on.
+template <class Direct>
+void gather_block(const Attention& op, const AttentionRows& rows, Interval panel, Interval keys,
+                  const ScoreScale& scale, DirectRows& all) {
   const AttentionShape& s = op.shape;
-  const ScoreScale scale(s);
-  const T* keys = op.k.base.data<T>() + op.k.at(rows.key_token(0), rows.kv_head, s.head_dim);
-  const T* values = op.v.base.data<T>() + op.v.at(rows.key_token(0), rows.kv_head, s.value_dim());
-  const int64_t k_stride = op.k.token_stride, v_stride = op.v.token_stride, width = all.value_width;
-  const Interval range = rows.keys(panel);
-  for (int64_t block = range.begin / kDirectKeys * kDirectKeys; block < range.end; block += kDirectKeys) {
-    const Interval part = intersect(range, {block, block + kDirectKeys});
-    const int64_t first = part.begin, count = part.size();
-    int64_t j = 0;
-    for (; j + 4 <= count; j += 4) {
-      const auto by = [&](auto kRows) HWY_ATTR {
-        return [&](int64_t i) HWY_ATTR {
-          score_keys<decltype(kRows)::value>(all.queries + i * all.width, all.width, keys + (first + j) * k_stride,
-                                             k_stride, s.head_dim, all.scores + i * kDirectKeys + j);
-        };
-      };
-      const auto two = by(std::integral_constant<int, 2>());
-      const auto four = [&](int64_t i) HWY_ATTR {
-        if constexpr (kDirectSums >= 16) return by(std::integral_constant<int, 4>())(i);
-        two(i), two(i + 2);
-      };
-      for_rows(panel.size(), four, two, by(std::integral_constant<int, 1>()));
-    }
-    for (; j < count; ++j)
-      for (int64_t i = 0; i < panel.size(); ++i)
-        all.scores[i * kDirectKeys + j] =
-            score_key(all.queries + i * all.width, keys + (first + j) * k_stride, s.head_dim);
-    if (scale.is_pass()) scale.pass({all.scores, kDirectKeys}, panel.size(), count);
-    for (int64_t i = 0; i < panel.size(); ++i) {
-      const Interval seen = intersect(visible_keys(s, rows.span, rows.query(panel.begin + i)), part);
-      stream_row({seen.begin - first, seen.end - first}, count, all.scores + i * kDirectKeys, scale.factor, all, i);
-    }
-    const auto by = [&](auto kRows) HWY_ATTR {
-      return [&](int64_t i) HWY_ATTR {
-        add_values<decltype(kRows)::value>(all.scores + i * kDirectKeys, values + first * v_stride, v_stride, count,
-                                           s.value_dim(), all.out + i * width, width);
-      };
-    };
-    for_rows(panel.size(), by(std::integral_constant<int, 4>()), by(std::integral_constant<int, 2>()),
-             by(std::integral_constant<int, 1>()));
+  using T = typename Direct::Element;
+  const auto at = [&](const Heads& x, int64_t dim) {
+    return x.base.data<T>() + x.at(rows.key_token(keys.begin), rows.kv_head, dim);
+  };
+  score_keys<typename Direct::Keys>(at(op.k, s.head_dim), op.k.token_stride, keys.size(), s.head_dim, panel.size(),
+                                    all);
+  if (scale.is_pass()) scale.pass({all.scores, kAttentionBlock}, panel.size(), keys.size());
+  for (int64_t i = 0; i < panel.size(); ++i) {
+    const Interval seen = intersect(visible_keys(s, rows.span, rows.query(panel.begin + i)), keys);
+    float* scores = all.scores + i * kAttentionBlock;
+    stream_row({seen.begin - keys.begin, seen.end - keys.begin}, scores, scale.factor, Direct::kSlack, all, i);
+    Direct::round(scores);
   }
+  int64_t i = 0;
+  const auto add = [&](auto count) HWY_ATTR {
+    constexpr int kRows = decltype(count)::value;
+    for (; i + kRows <= panel.size(); i += kRows)
+      add_values<typename Direct::Values, kRows>(all.scores + i * kAttentionBlock, at(op.v, s.value_dim()),
+                                                 op.v.token_stride, keys.size(), s.value_dim(),
+                                                 all.out + i * all.value_width, all.value_width);
+  };
+  add(std::integral_constant<int, 4>());
+  add(std::integral_constant<int, 2>());
+  add(std::integral_constant<int, 1>());
 }
 
-/// One panel of at most kDirectRows rows.
-inline void attend_directly(const Attention& op, const AttentionRows& rows, Interval panel) {
+/// One panel of at most kDirectRows rows. An element has the bits that it has in a panel of many rows.
+template <class Direct>
+void attend_directly_by(const Attention& op, const AttentionRows& rows, Interval panel) {
   const AttentionShape& s = op.shape;
   const int64_t width = padded(s.head_dim), value_width = padded(s.value_dim());
-  const Scratch scratch(bytes_for<float>(panel.size() * (width + value_width + kDirectKeys)));
-  float *queries = scratch.data<float>(), *out = queries + panel.size() * width;
-  DirectRows all{queries, out, out + panel.size() * value_width, width, value_width, {}, {}};
-  load_rows(rows, op.q, s.head_dim, panel, panel.size(), width, queries);
+  const Scratch scratch(
+      bytes_for<float>(panel.size() * (2 * width + value_width + kAttentionBlock) + width * kAttentionBlock));
+  float *wide = scratch.data<float>(), *queries = wide + panel.size() * width, *keys = queries + panel.size() * width,
+        *scores = keys + width * kAttentionBlock, *out = scores + panel.size() * kAttentionBlock;
+  DirectRows all{queries, keys, scores, out, width, value_width, {}, {}};
+  load_rows(rows, op.q, s.head_dim, panel, panel.size(), width, wide);
+  for (int64_t i = 0; i < panel.size(); ++i) Direct::load_query(wide + i * width, width, queries + i * width);
   std::fill_n(out, panel.size() * value_width, 0.0f);
   start_softmax(op, rows, panel, all.largest, all.total);
-  visit(op.k.base.dtype(),
-        [&](auto tag) HWY_ATTR { gather_directly<typename decltype(tag)::type>(op, rows, panel, all); });
+  const ScoreScale scale(s);
+  for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
+    fetch_keys(rows, op.v, s.value_dim(), block.begin);
+    gather_block<Direct>(op, rows, panel, rows.seen(panel, block), scale, all);
+  });
   store_results(op, rows, panel, out, value_width, all.largest, all.total);
+}
+
+/// Whether so few rows are taken as they are: AMX multiplies them in tiles, in an order of its own.
+inline bool is_direct(const Attention& op, int64_t rows) {
+  return rows <= kDirectRows && !(takes_dots(op.shape, op.q.base.dtype()) && tile_unit() != TileUnit::none);
+}
+
+inline void attend_directly(const Attention& op, const AttentionRows& rows, Interval panel) {
+#if HWY_TARGET == HWY_AVX3
+  if (takes_dots(op.shape, op.q.base.dtype())) return attend_directly_by<DirectDots>(op, rows, panel);
+#endif
+  visit(op.k.base.dtype(),
+        [&](auto tag) HWY_ATTR { attend_directly_by<DirectFloats<typename decltype(tag)::type>>(op, rows, panel); });
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE

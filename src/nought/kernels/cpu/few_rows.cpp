@@ -46,31 +46,6 @@ inline int64_t columns_at_once(const Product& product) {
 /// Words along k of a panel of columns.
 inline constexpr int64_t kPanelWords = 128;
 
-/// sums: [rows, columns] += factors of rows times a panel: [words, columns], for kRows rows and kVectors vectors.
-template <class Words, int kRows, int kVectors>
-HWY_INLINE void add_tile(const float* factors, int64_t stride, const float* panel, int64_t columns, int64_t words,
-                         float* sums) {
-  const F32 d;
-  FloatVector tile[kRows][kVectors];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) tile[r][v] = hn::LoadU(d, sums + r * columns + v * lanes());
-  for (int64_t p = 0; p < words; ++p, factors += Words::kFactors, panel += columns) {
-    FloatVector word[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) word[v] = hn::LoadU(d, panel + v * lanes());
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) tile[r][v] = Words::add(tile[r][v], factors + r * stride, word[v]);
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(tile[r][v], d, sums + r * columns + v * lanes());
-}
-
 /// A stretch of the rows of a transposed B. Behind its end a thread goes on at another place.
 template <class Element>
 struct Stretch {
@@ -131,9 +106,6 @@ HWY_INLINE void add_rows(const Element* b, int64_t ldb, int64_t rows, int64_t co
   for (; j + lanes() <= columns; j += lanes()) add(j, Whole{});
   if (j < columns) add(j, Partial{static_cast<size_t>(columns - j)});
 }
-
-/// Rows of a tile: its sums, a panel's vectors and a factor stay in registers.
-inline constexpr int kTileRows = 4, kTileVectors = 2;
 
 /// Columns of c, a group after the other, by one thread. T: the dtype of the inputs.
 template <class Words, class T>
@@ -235,24 +207,9 @@ class FewRows {
 
   /// The panel holds `count` elements of each column, from `begin` on.
   void add_panel(int64_t columns, int64_t begin, int64_t count) const {
-    const int64_t words = ceil_div(count, Words::kElements), vectors = ceil_div(columns, lanes());
-    const float* factors = factors_ + begin / Words::kElements * Words::kFactors;
-    int64_t row = 0;
-    const auto add_rows = [&](auto rows) HWY_ATTR {
-      constexpr int kRows = decltype(rows)::value;
-      for (; row + kRows <= product_.sizes.m; row += kRows) {
-        const float *at = factors + row * stride_, *panel = panel_.template data<float>();
-        float* sums = sums_.template data<float>() + row * width_;
-        int64_t v = 0;
-        for (; v + kTileVectors <= vectors; v += kTileVectors)
-          add_tile<Words, kRows, kTileVectors>(at, stride_, panel + v * lanes(), width_, words, sums + v * lanes());
-        for (; v < vectors; ++v)
-          add_tile<Words, kRows, 1>(at, stride_, panel + v * lanes(), width_, words, sums + v * lanes());
-      }
-    };
-    add_rows(std::integral_constant<int, kTileRows>());
-    if constexpr (kTileRows > 2) add_rows(std::integral_constant<int, 2>());
-    add_rows(std::integral_constant<int, 1>());
+    add_tiles<Words>(factors_ + begin / Words::kElements * Words::kFactors, stride_, panel_.template data<float>(),
+                     width_, ceil_div(count, Words::kElements), sums_.template data<float>(), product_.sizes.m,
+                     columns);
   }
 
   /// totals: [m, columns] += the sums of a chunk; the first ones are added to an f32 C that accumulates.

@@ -57,8 +57,8 @@ void finish_column(const Product& product, int64_t j, const float* sums) {
     for (int64_t row = 0; row < product.sizes.m; ++row) {
       auto& out = c[row * product.ldc + j];
       const float sum = sums[row] + bias;
-      out = static_cast<std::remove_reference_t<decltype(out)>>(product.accumulate ? sum + static_cast<float>(out)
-                                                                                   : sum);
+      out =
+          static_cast<std::remove_reference_t<decltype(out)>>(product.accumulate ? sum + static_cast<float>(out) : sum);
     }
   };
   product.output == DType::f32 ? finish(static_cast<float*>(product.c)) : finish(static_cast<T*>(product.c));

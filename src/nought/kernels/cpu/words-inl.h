@@ -182,8 +182,8 @@ HWY_INLINE void transpose_square(const typename Words::Element* from, int64_t st
   for (int i = 0; i < kLanes; ++i) hn::StoreU(words[i], F32(), to + i * width);
 }
 
-/// transpose_square() of `rows` rows of `count` elements, both at least 1: the rest of the words is 0. Words that have no
-/// element are not written.
+/// transpose_square() of `rows` rows of `count` elements, both at least 1: the rest of the words is 0. Words that have
+/// no element are not written.
 template <class Words>
 HWY_NOINLINE void transpose_part(const typename Words::Element* from, int64_t stride, int64_t rows, int64_t count,
                                  float* to, int64_t width) {
@@ -207,6 +207,60 @@ HWY_INLINE void transpose_rows(const typename Words::Element* from, int64_t stri
       transpose_square<Words>(from + p, stride, ahead, to, width);
   for (; p < count; p += kStep, to += kLanes * width)
     transpose_part<Words>(from + p, stride, rows, std::min(kStep, count - p), to, width);
+}
+
+// --- products of few rows by a panel of words ---
+
+/// Rows and vectors of a tile: its sums, the panel's vectors and a factor stay in registers.
+inline constexpr int kTileRows = 4, kTileVectors = 2;
+
+/// sums: [rows, columns] += factors of rows, `stride` apart, times a panel: [words, columns], for kRows rows and
+/// kVectors vectors.
+template <class Words, int kRows, int kVectors>
+HWY_INLINE void add_tile(const float* factors, int64_t stride, const float* panel, int64_t columns, int64_t words,
+                         float* sums) {
+  const F32 d;
+  FloatVector tile[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) tile[r][v] = hn::LoadU(d, sums + r * columns + v * lanes());
+  for (int64_t p = 0; p < words; ++p, factors += Words::kFactors, panel += columns) {
+    FloatVector word[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) word[v] = hn::LoadU(d, panel + v * lanes());
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) tile[r][v] = Words::add(tile[r][v], factors + r * stride, word[v]);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(tile[r][v], d, sums + r * columns + v * lanes());
+}
+
+/// add_tile() for all of `rows` rows and `count` columns, rounded up to whole vectors.
+template <class Words>
+HWY_INLINE void add_tiles(const float* factors, int64_t stride, const float* panel, int64_t columns, int64_t words,
+                          float* sums, int64_t rows, int64_t count) {
+  const int64_t vectors = ceil_div(count, lanes());
+  int64_t row = 0;
+  const auto add_rows = [&](auto group) HWY_ATTR {
+    constexpr int kRows = decltype(group)::value;
+    for (; row + kRows <= rows; row += kRows) {
+      const float* at = factors + row * stride;
+      float* to = sums + row * columns;
+      int64_t v = 0;
+      for (; v + kTileVectors <= vectors; v += kTileVectors)
+        add_tile<Words, kRows, kTileVectors>(at, stride, panel + v * lanes(), columns, words, to + v * lanes());
+      for (; v < vectors; ++v)
+        add_tile<Words, kRows, 1>(at, stride, panel + v * lanes(), columns, words, to + v * lanes());
+    }
+  };
+  add_rows(std::integral_constant<int, kTileRows>());
+  add_rows(std::integral_constant<int, 2>());
+  add_rows(std::integral_constant<int, 1>());
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE
