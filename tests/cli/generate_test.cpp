@@ -9,6 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/base/json.h"
+#include "nought/base/text.h"
+#include "nought/io/files.h"
+
 namespace nought::generate_test {
 namespace {
 
@@ -77,6 +81,25 @@ TEST(GenerateCommand, ids_are_continued_with_ids) {
   const Ended ids = generate("--ids 120,121 --temperature 0");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
   EXPECT_THAT(ids.out, StartsWith("120,121,"));
+}
+
+TEST(GenerateCommand, log_probabilities_are_written_for_every_new_token) {
+  const TempFolder folder;
+  const std::string file = (folder / "logprobs.jsonl").string();
+  const Ended ended = generate("--ids 120,121 --ids 7 --temperature 0 --max-new-tokens 3 --logprobs " + file);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const std::vector<std::string> lines = split(read_text(file), '\n');
+  ASSERT_EQ(lines.size(), 3u);  // the last one is empty
+  for (size_t i = 0; i < 2; ++i) {
+    const Json line = Json::parse(lines[i]);
+    EXPECT_EQ(line.at("prompt"), i);
+    ASSERT_EQ(line.at("tokens").size(), 3u);
+    ASSERT_EQ(line.at("logprobs").size(), 3u);
+    for (const Json& each : line.at("logprobs")) EXPECT_LT(each.get<double>(), 0);
+  }
+  const Ended nowhere = generate("--ids 7 --logprobs /nowhere/at/all.jsonl");
+  EXPECT_NE(nowhere.exit_code, 0);
+  EXPECT_THAT(nowhere.err, HasSubstr("--logprobs /nowhere/at/all.jsonl: /nowhere/at is not a folder\n"));
 }
 
 TEST(GenerateCommand, text_ends_before_a_stop_string) {

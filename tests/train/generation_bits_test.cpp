@@ -7,6 +7,8 @@
 #include "support/golden_case.h"
 #include "support/size.h"
 
+#include "nought/infer/generate.h"
+
 namespace nought::generation_bits_test {
 namespace {
 
@@ -47,7 +49,7 @@ NOUGHT_SIZE(medium);
 TEST_P(GenerationBits, do_not_depend_on_the_batch_the_parts_of_a_prompt_or_the_cache) {
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const int tensor : {1, 2}) {
-      if (dtype == DType::f32 && tensor == 1) continue;  // golden_test has it
+      if (dtype == DType::f32 && tensor == 1) continue;                                           // golden_test has it
       if (ModelConfig::from_folder(golden_folder(GetParam())).num_heads % tensor != 0) continue;  // cannot be shared
       const GoldenCase each{.folder = golden_folder(GetParam()), .mesh = {.sizes = {.tensor = tensor}}};
       each.training().in(dtype).on_ranks([&](TrainingRank& rank) {
@@ -57,6 +59,37 @@ TEST_P(GenerationBits, do_not_depend_on_the_batch_the_parts_of_a_prompt_or_the_c
           expect_bits_of_whole(rank, ids, dtype, part, others);
       });
     }
+}
+
+/// Keeps what a generator says of its tokens.
+struct Kept final : TokenSink {
+  std::vector<std::vector<float>> log_probabilities = std::vector<std::vector<float>>(3);
+
+  bool on_token(size_t, int32_t) override { return true; }
+  bool wants_log_probabilities() const override { return true; }
+  void on_log_probability(size_t prompt, float value) override { log_probabilities.at(prompt).push_back(value); }
+};
+
+TEST(LogProbabilities, are_those_that_a_probe_gives_the_same_tokens) {
+  const GoldenCase each{.folder = golden_folder("open/qwen3_moe")};
+  each.training().in(DType::bf16).on_ranks([&](TrainingRank& rank) {
+    const std::vector<std::vector<int32_t>> prompts{{3, 1, 4}, {1, 5, 9, 2, 6, 5, 3, 5}, {8}};
+    Kept kept;
+    const GenerateOptions options{.max_new_tokens = 7, .batch = 2, .sampling = {.repetition_penalty = 1.3}};
+    const auto replies = generate(rank.decoder, rank.context, DType::bf16, prompts, options, kept);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      std::vector<int64_t> ids(prompts[i].begin(), prompts[i].end());
+      ids.insert(ids.end(), replies[i].begin(), replies[i].end());
+      const Tensor row = Tensor::of<int64_t>(*rank.context.memory, {1, std::ssize(ids)}, ids);
+      const ProbeInput input{row, row};
+      const ProbeOutput output = nought::probe(rank.model, rank.decoder, input, false);
+      const auto all = label_log_probabilities(rank.context, input, output[0].second).to_vector<float>();
+      ASSERT_EQ(output[0].first, "logits");
+      ASSERT_EQ(replies[i].size(), 7u);
+      EXPECT_EQ(kept.log_probabilities[i],
+                std::vector<float>(all.begin() + std::ssize(prompts[i]) - 1, all.begin() + std::ssize(ids) - 1));
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GenerationBits, ::testing::ValuesIn(test::kGoldenFamilies),

@@ -16,6 +16,7 @@
 #include "nought/cli/launch.h"
 #include "nought/comm/flight_timeout.h"
 #include "nought/infer/text_stream.h"
+#include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 
 namespace nought {
@@ -24,7 +25,7 @@ namespace {
 
 struct GenerateFlags : GenerationOptions {
   std::vector<std::string> prompts, ids;
-  std::string prompts_file;
+  std::string prompts_file, logprobs;
   bool parse_special_tokens = false;
   LaunchOptions launch;
   GenerationSizes sizes;
@@ -34,6 +35,11 @@ struct GenerateFlags : GenerationOptions {
     require<ConfigError>(ids.empty() != (prompts.empty() && prompts_file.empty()),
                          "give what to continue: --prompt, --prompts-file or --ids");
     generate.validate();
+    if (!logprobs.empty()) {
+      const std::filesystem::path folder = std::filesystem::absolute(logprobs).parent_path();
+      require<IoError>(std::filesystem::is_directory(folder), "--logprobs {}: {} is not a folder", logprobs,
+                       folder.string());
+    }
     const ModelSource source(find_model(model_dir, adapters));
     // Without --ranks, mpirun makes as many ranks as the hosts have slots.
     if (launch.ranks || launch.hostfile.empty())
@@ -93,6 +99,18 @@ class Printer final : public TokenSink {
     show();
     return !reply.text || !reply.text->stopped();
   }
+  /// Keeps log-probabilities for write_log_probabilities().
+  void keep_log_probabilities() { keeps_log_probabilities_ = true; }
+  bool wants_log_probabilities() const override { return keeps_log_probabilities_; }
+  void on_log_probability(size_t prompt, float value) override { replies_[prompt].log_probabilities.push_back(value); }
+  /// A line for each prompt.
+  void write_log_probabilities(const std::string& path, const std::vector<std::vector<int32_t>>& tokens) const {
+    std::string lines;
+    for (size_t i = 0; i < tokens.size(); ++i)
+      lines +=
+          OrderedJson{{"prompt", i}, {"tokens", tokens[i]}, {"logprobs", replies_[i].log_probabilities}}.dump() + "\n";
+    write_text_atomically(path, lines);
+  }
   void on_end(size_t prompt) override {
     Reply& reply = replies_[prompt];
     if (reply.text) reply.waiting += reply.text->finish();
@@ -105,6 +123,7 @@ class Printer final : public TokenSink {
   struct Reply {
     std::unique_ptr<TextStream> text;
     std::string waiting;
+    std::vector<float> log_probabilities;
     bool ended = false;
   };
   void show() {
@@ -118,7 +137,7 @@ class Printer final : public TokenSink {
   }
 
   std::vector<Reply> replies_;
-  bool prints_;
+  bool prints_, keeps_log_probabilities_ = false;
   size_t shown_ = 0;  // replies that are printed whole
 };
 
@@ -141,10 +160,12 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
   options.generate.stop_ids = model.stop_ids(of_text);
   Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
                   world.rank() == 0);
+  if (!options.logprobs.empty() && world.rank() == 0) printer.keep_log_probabilities();
   const auto begin = std::chrono::steady_clock::now();
   const auto replies = generate(model.decoder(), context, model.dtype(), prompts, options.generate, printer);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (world.rank() != 0) return;
+  if (!options.logprobs.empty()) printer.write_log_probabilities(options.logprobs, replies);
   const size_t count = std::accumulate(replies.begin(), replies.end(), size_t{0},
                                        [](size_t sum, const auto& reply) { return sum + reply.size(); });
   fmt::print(stderr, "[{} tokens in {:.1f} s, {}]\n", count, seconds,
@@ -176,6 +197,11 @@ void add_generate(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false)
       ->take_all();
   add_generation_options(*command, *options);
+  command
+      ->add_option("--logprobs", options->logprobs,
+                   "File to write: a JSON line for each prompt, with its new tokens and their log-probabilities by the "
+                   "model, before penalties and temperature; nought probe gives the same numbers")
+      ->type_name("FILE");
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
   command

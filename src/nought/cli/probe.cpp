@@ -70,13 +70,15 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
-  const ProbeOutput output =
+  ProbeOutput output =
       probe(model, decoder, input, options.gradients,
             {.micro_batches = plan.layout.accumulation, .schedule = schedule_at(mesh, plan.layout.pipeline)});
   if (world.rank() != 0) return;
+  const Tensor logits = output[output.size() - 2].second, loss = output.back().second;
+  output.emplace_back("logprobs", label_log_probabilities(context, input, logits));
   save_safetensors(options.output, output);
-  fmt::print("loss {}  logits {}  {} tensors in {}\n", output.back().second.item(),
-             output[output.size() - 2].second.shape().str(), output.size(), options.output);
+  fmt::print("loss {}  logits {}  {} tensors in {}\n", loss.item(), logits.shape().str(), output.size(),
+             options.output);
 }
 
 }  // namespace
@@ -97,7 +99,9 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option("RUN.json", options->run_file,
                       "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
-  command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
+  command
+      ->add_option("--output", options->output, "safetensors to write: logits, loss, logprobs of the labels, grad.NAME")
+      ->required();
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   add_adapter_options(*command, options->adapters);
   add_override_option(*command, options->overrides, "training.bf16=true");

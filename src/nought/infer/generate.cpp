@@ -42,10 +42,13 @@ Generator::Sequence Generator::start(size_t prompt, std::span<const int32_t> ids
 bool Generator::advance(Sequence& sequence, std::span<float> logits, const GenerateOptions& options,
                         std::vector<int32_t>& produced, TokenSink& sink) const {
   const std::vector<int32_t>& held = cache_.ids[static_cast<size_t>(sequence.slot)];
+  const std::vector<float> unchanged =
+      sink.wants_log_probabilities() ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
   penalise_repetition(logits, held, options.sampling.repetition_penalty);
   const auto token = static_cast<int32_t>(sample_token(logits, options.sampling, produced.size()));
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) return false;
   produced.push_back(token);
+  if (!unchanged.empty()) sink.on_log_probability(sequence.prompt, log_probability(unchanged, token));
   sequence.next = {token};
   return sink.on_token(sequence.prompt, token) && static_cast<int64_t>(produced.size()) < options.max_new_tokens &&
          static_cast<int64_t>(held.size()) < cache_.capacity;

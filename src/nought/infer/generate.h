@@ -29,6 +29,11 @@ class TokenSink {
   virtual ~TokenSink() = default;
   /// Receives the next token of a sequence. Returns false to end the sequence with this token.
   virtual bool on_token(size_t prompt, int32_t token) = 0;
+  /// Whether to receive log-probabilities, which cost a pass over the logits of each token.
+  virtual bool wants_log_probabilities() const { return false; }
+  /// Receives, before the next token, its log_probability() by the model's logits as they are: before any penalty or
+  /// temperature.
+  virtual void on_log_probability(size_t /*prompt*/, float /*log_probability*/) {}
   /// The sequence has ended.
   virtual void on_end(size_t /*prompt*/) {}
 };
@@ -41,7 +46,7 @@ class Generator {
   Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences);
 
   /// Continues the prompts, each of at least one token, and returns the new tokens of each. A prompt gets the tokens
-  /// that it would get alone, up to rounding. As many prompts as the cache has sequences are computed together; when
+  /// that it would get alone. As many prompts as the cache has sequences are computed together; when
   /// one ends, the next one begins. A sequence ends at max_new_tokens, before a stop id, when the sink says so, or when
   /// its part of the cache is full. ConfigError if a prompt does not fit.
   std::vector<std::vector<int32_t>> run(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,

@@ -73,6 +73,13 @@ void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, 
   }
 }
 
+float log_probability(std::span<const float> logits, int64_t token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return static_cast<float>(logits[static_cast<size_t>(token)] - largest - std::log(sum));
+}
+
 int64_t greedy_token(std::span<const float> logits) {
   check_logits(logits);
   return std::max_element(logits.begin(), logits.end()) - logits.begin();

@@ -27,6 +27,10 @@ struct SamplingParameters {
 /// Lowers the logits of the tokens in `ids`. A token that occurs several times is lowered once.
 void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, double penalty);
 
+/// The log of the probability of a token among all by these logits, summed in fp64 in their order. Equal logits give
+/// the same number wherever it is computed.
+float log_probability(std::span<const float> logits, int64_t token);
+
 /// The index of the largest logit; of equal ones the lowest index. Error if the row is empty or not finite.
 int64_t greedy_token(std::span<const float> logits);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/infer/sampling.h"
 #include "nought/io/safetensors.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/adapter_files.h"
@@ -181,6 +182,21 @@ std::vector<Batch> micro_batches_of(const Context& context, const ProbeInput& in
 
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {
   return batch_of(context, input, rows_of(input, rank, ranks));
+}
+
+Tensor label_log_probabilities(const Context& context, const ProbeInput& input, const Tensor& logits) {
+  const int64_t length = input.ids.dim(1), vocab = logits.dim(2);
+  std::vector<float> values(static_cast<size_t>(input.ids.numel()));
+  for (int64_t row = 0; row < input.ids.dim(0); ++row) {
+    const Interval tokens = tokens_of(input, row);
+    for (int64_t t = tokens.begin; t + 1 < tokens.end; ++t) {
+      const int64_t at = row * length + t, label = input.labels.data<int64_t>()[at + 1];
+      if (label == kIgnoredTarget) continue;
+      const std::span<const float> all(logits.data<float>() + at * vocab, static_cast<size_t>(vocab));
+      values[static_cast<size_t>(at)] = log_probability(all, label);
+    }
+  }
+  return Tensor::of<float>(*context.memory, input.ids.shape(), values);
 }
 
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients,
