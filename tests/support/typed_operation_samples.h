@@ -155,7 +155,7 @@ class OperationSamples {
             .a_log = values({2}),
             .dt_bias = values({2}),
             .out = values({5, 8}),
-            .spans = {{0, 3, 1}, {3, 2, 0}},
+            .spans = {{0, 3, 1}, {3, 2, 0, true}},
             .states = values({2, 2, 2, 4})};
   }
   DeltaRuleBackward make(Of<DeltaRuleBackward>) {
@@ -176,7 +176,7 @@ class OperationSamples {
             .weight = values({2, 1, 3}),
             .y = values({5, 2}),
             .bias = values({2}),
-            .spans = {{0, 3, 1}, {3, 2, 0}},
+            .spans = {{0, 4, 1}, {4, 1, 0, true}},
             .gated = true,
             .states = values({2, 2, 2})};
   }

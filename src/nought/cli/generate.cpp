@@ -200,7 +200,7 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--logprobs", options->logprobs,
                    "File to write: a JSON line for each prompt, with its new tokens and their log-probabilities by the "
-                   "model, before penalties and temperature; nought probe gives the same numbers")
+                   "model, before penalties and temperature; nought probe --logprobs gives the same numbers")
       ->type_name("FILE");
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();

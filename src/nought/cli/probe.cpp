@@ -30,7 +30,7 @@ struct ProbeOptions {
   std::vector<std::string> overrides;
   AdapterFlags adapters;
   LaunchOptions launch;
-  bool gradients = false;
+  bool gradients = false, logprobs = false;
 
   RunPlan plan(int world_size) const {
     return resolve(load_run_config(run_file, overrides, names_gpu(launch.device)), world_size);
@@ -75,7 +75,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
             {.micro_batches = plan.layout.accumulation, .schedule = schedule_at(mesh, plan.layout.pipeline)});
   if (world.rank() != 0) return;
   const Tensor logits = output[output.size() - 2].second, loss = output.back().second;
-  output.emplace_back("logprobs", label_log_probabilities(context, input, logits));
+  if (options.logprobs) output.emplace_back("logprobs", label_log_probabilities(context, input, logits));
   save_safetensors(options.output, output);
   fmt::print("loss {}  logits {}  {} tensors in {}\n", loss.item(), logits.shape().str(), output.size(),
              options.output);
@@ -99,10 +99,10 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option("RUN.json", options->run_file,
                       "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
-  command
-      ->add_option("--output", options->output, "safetensors to write: logits, loss, logprobs of the labels, grad.NAME")
-      ->required();
+  command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
+  command->add_flag("--logprobs", options->logprobs,
+                    "Write the log-probability of each label, too: those of tokens that generate --logprobs wrote");
   add_adapter_options(*command, options->adapters);
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);

@@ -27,7 +27,7 @@ ProbeInput read_probe_input(const Context& context, const std::string& path, int
 using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
 
 /// [batch, length]: log_probability() of each position's label, the token behind it, by its logits; 0 where there is
-/// none or it is ignored. `nought generate --logprobs` writes the same numbers for tokens that it generates.
+/// none or it is ignored. `generate --logprobs` writes the same numbers for tokens that it generates.
 Tensor label_log_probabilities(const Context& context, const ProbeInput& input, const Tensor& logits);
 
 /// How the plan's run shards the model. Without `gradients`, nothing is allocated for gradients and updates.
