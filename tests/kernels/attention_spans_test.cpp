@@ -146,42 +146,6 @@ TEST_F(AttentionSpans, what_other_sequences_hold_is_never_read) {
   EXPECT_TRUE(std::isnan(poisoned.out.slice(middle.q_begin, middle.q_begin + 1).to_vector<float>()[0]));
 }
 
-/// The last queries of a prefix of the keys have the bits that they have among all queries.
-void expect_bits_of_whole(Memory& memory, const AttentionShape& shape, DType dtype, bool with_sinks) {
-  const int64_t length = shape.spans.front().q_length, heads = shape.num_heads;
-  const Packed whole(memory, shape, dtype, with_sinks), parts(memory, shape, dtype, with_sinks);
-  run(whole.forward(shape));
-  for (const int64_t end : {int64_t{1}, int64_t{33}, int64_t{64}, length})
-    for (const int64_t count : {1, 3, 9, 40}) {
-      if (count > end) continue;
-      const AttentionSpan last{end - count, count, 0, end};
-      run(parts.forward(parts.alone(last), last));
-      expect_same_bits(parts.out.slice(end - count, end), whole.out.slice(end - count, end));
-      for (int64_t head = 0; head < heads; ++head)
-        for (int64_t i = 0; i < count; ++i)
-          ASSERT_EQ(parts.lse.data<float>()[(end - count) * heads + head * count + i],
-                    whole.lse.data<float>()[head * length + end - count + i]);
-    }
-}
-
-NOUGHT_SIZE(medium);
-TEST_F(AttentionSpans, a_query_of_a_cache_has_the_bits_that_it_has_in_its_sequence) {
-  const ThreadCount guard(1);
-  for_each_instruction_set([&] {
-    int64_t turn = 0;
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const int64_t dim : {20, 77})
-        for (const int64_t window : {0, 45}) {
-          AttentionShape shape = documents({135});
-          shape.head_dim = dim, shape.window = window;
-          shape.softcap = turn % 3 == 1 ? 2 : 0;
-          shape.v_head_dim = turn % 4 == 2 ? 36 : 0;
-          expect_bits_of_whole(*memory_, shape, dtype, turn % 2 == 1);
-          ++turn;
-        }
-  });
-}
-
 /// One new token, or a few, of sequences whose keys lie in a cache, in any order and with room between them.
 TEST_F(AttentionSpans, keys_may_lie_anywhere_in_a_cache) {
   for (const DType dtype : kCpuDTypes) {

@@ -46,7 +46,9 @@ struct DeltaRule {
     v("ba", ba, kReads);
     v("a_log", a_log, kReads);
     v("dt_bias", dt_bias, kReads);
-    v("states", states, kUpdates.if_defined().of_rows(std::ssize(spans) * shape.value_heads * shape.key_dim));
+    v("states", states,
+      (any_continues(spans) ? kUpdates : kUpdates.if_defined())
+          .of_rows(std::ssize(spans) * shape.value_heads * shape.key_dim));
     v("out", out, kWrites);
     v("shape", shape);
     v("spans", spans);

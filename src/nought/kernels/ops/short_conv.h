@@ -1,6 +1,9 @@
 // Short causal convolutions of each channel, and where sequences with a state lie.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "nought/kernels/operation.h"
 
 namespace nought {
@@ -13,6 +16,11 @@ struct StateSpan {
   int64_t state = 0;
   bool continues = false;
 };
+
+/// Whether one of the spans needs the states that it finds.
+inline bool any_continues(const std::vector<StateSpan>& spans) {
+  return std::any_of(spans.begin(), spans.end(), [](const StateSpan& span) { return span.continues; });
+}
 
 /// The taps of a convolution that kernels have room for.
 inline constexpr int64_t kMostTaps = 16;
@@ -33,7 +41,8 @@ struct ShortConv {
     v("x", x, kReads);
     v("weight", weight, kReads);
     v("bias", bias, kReads.if_defined());
-    v("states", states, kUpdates.if_defined().of_rows(std::ssize(spans) * (weight.dim(-1) - 1)));
+    v("states", states,
+      (any_continues(spans) ? kUpdates : kUpdates.if_defined()).of_rows(std::ssize(spans) * (weight.dim(-1) - 1)));
     v("y", y, kWrites);
     v("spans", spans);
     v("gated", gated);
