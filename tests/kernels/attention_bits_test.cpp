@@ -44,8 +44,7 @@ class AttentionBits : public KernelTest {
         run(part);
         expect_same_bits(part.out, whole.out.slice(end - count, end));
         for (int64_t i = 0; i < heads * count; ++i)
-          ASSERT_EQ(part.lse.data<float>()[i],
-                    whole.lse.data<float>()[i / count * length + end - count + i % count]);
+          ASSERT_EQ(part.lse.data<float>()[i], whole.lse.data<float>()[i / count * length + end - count + i % count]);
       }
   }
 };

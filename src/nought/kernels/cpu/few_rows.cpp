@@ -51,8 +51,7 @@ template <class Element>
 struct Stretch {
   const Element* data;
   int64_t stride, count;
-  int64_t near, ahead,
-      ahead_behind;  // what to fetch while element p is read: p + ahead, from `near` on p + ahead_behind
+  int64_t near, ahead, ahead_behind;  // while element p is read, p + ahead is fetched; from `near` on, p + ahead_behind
 };
 
 /// sums: [kRows, width] += factors of rows times two vectors of columns, whose rows are a multiple of the words of a
