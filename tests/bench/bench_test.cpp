@@ -34,6 +34,27 @@ TEST(Bench, no_figure_exceeds_the_matrix_peak) {
   EXPECT_EQ(raised_peak(5, 6, [] { return 2.0; }), 6);
 }
 
+TEST(Bench, decoding_reads_weights_once_and_the_cache_of_each_sequence) {
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
+                                                     {"vocab_size", 64},
+                                                     {"hidden_size", 16},
+                                                     {"intermediate_size", 32},
+                                                     {"num_hidden_layers", 2},
+                                                     {"num_attention_heads", 2},
+                                                     {"max_position_embeddings", 32}});
+  run_ranks(1, [&](Communicator& self, const Context& context) {
+    const auto figures = bench_decode(self, context, fixed_limits(), DType::f32, 1, config, 7);
+    ASSERT_EQ(figures.size(), 3u);
+    const double weights = 4.0 * static_cast<double>(config.parameter_count() - 64 * 16), token = 4 * 2 * 2 * 16;
+    for (size_t i = 0; i < 3; ++i) {
+      const int sequences = std::array{1, 8, 32}[i];
+      EXPECT_EQ(figures[i].work, sequences);
+      EXPECT_EQ(figures[i].limited_work, weights + sequences * 8 * token);
+    }
+    EXPECT_THROW(bench_decode(self, context, fixed_limits(), DType::f32, 1, config, 32), ConfigError);
+  });
+}
+
 TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
   TrialStep bench = named_step("W1");
   EXPECT_EQ(bench.layout.micro_batch * bench.layout.seq_length, 4096);

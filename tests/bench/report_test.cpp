@@ -40,6 +40,16 @@ TEST(Figure, a_limit_in_other_units_takes_its_own_work) {
                       .limited_work = 50};
   EXPECT_DOUBLE_EQ(figure.fraction(), 0.25);
   EXPECT_DOUBLE_EQ(figure.rate(), 5);
+  EXPECT_THAT(to_table({figure}), HasSubstr("5 tokens/s  peak 100 FLOP/s"));
+  const Figure bytes{.name = "decode",
+                     .work = 10,
+                     .unit = "tokens",
+                     .limit_name = "triad",
+                     .seconds = {{2}},
+                     .limits = {{100}},
+                     .limited_work = 50,
+                     .limited_unit = "B"};
+  EXPECT_THAT(to_table({bytes}), HasSubstr("5 tokens/s  triad 100 B/s"));
 }
 
 TEST(Measure, what_is_short_is_repeated_and_the_time_is_that_of_one) {

@@ -55,6 +55,14 @@ std::vector<Figure> bench_collectives(Communicator& ranks, const Context& contex
 /// reads; and opening a file of very many tensors.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
 
+/// The shape of TinyLlama 1.1B.
+ModelConfig decode_shape();
+/// Next tokens of 1, 8 and 32 sequences that hold `context_length` tokens each, by a model of random weights, against a
+/// triad in bytes of the weights and the cache that a step reads. ConfigError unless the length is within the
+/// positions of the model. self: of one rank.
+std::vector<Figure> bench_decode(Communicator& self, const Context& context, const Limits& limits, DType dtype,
+                                 int samples, const ModelConfig& config, int64_t context_length);
+
 /// W1 to W5 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
 TrialStep named_step(const std::string& name, DType dtype = DType::bf16);

@@ -53,7 +53,7 @@ std::string to_table(const std::vector<Figure>& figures) {
   rows[0].insert(rows[0].end(), names.begin(), names.end());
   for (const Figure& f : figures) {
     const bool limited = !f.limit_name.empty();
-    const std::string limit_unit = f.limited_work > 0 ? "FLOP" : f.unit;
+    const std::string limit_unit = f.limited_work > 0 ? f.limited_unit : f.unit;
     rows.push_back({f.name, time_text(f.seconds.median()), time_text(f.seconds.min()), time_text(f.seconds.max()),
                     f.unit.empty() ? "" : rate_text(f.rate(), f.unit),
                     limited ? fmt::format("{} {}", f.limit_name, rate_text(f.limits.median(), limit_unit)) : "",

@@ -32,8 +32,9 @@ struct Figure {
   std::string unit;        // the unit of work: "FLOP", "B", "tokens"; "" if only the time counts
   std::string limit_name;  // "matrix peak"; "" without a limit
   Samples seconds = {};
-  Samples limits = {};      // the limit beside each sample, in units of limited_work per second
-  double limited_work = 0;  // the work in the limit's unit, if that is another one; 0 = work
+  Samples limits = {};                // the limit beside each sample, in units of limited_work per second
+  double limited_work = 0;            // the work in the limit's unit, if that is another one; 0 = work
+  std::string limited_unit = "FLOP";  // that unit
   std::vector<Fact> facts = {};
 
   double rate() const { return work / seconds.median(); }

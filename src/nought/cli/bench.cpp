@@ -256,6 +256,19 @@ void add_step(CLI::App& bench, Invocation& invocation) {
       "Print the operations of rank 0's steps too, the longest first; a', b': a factor stored transposed");
 }
 
+void add_decode(CLI::App& bench, Invocation& invocation) {
+  const auto options = std::make_shared<BenchOptions>();
+  const auto length = std::make_shared<int64_t>(128);
+  CLI::App* command = add_bench_of(bench, invocation, "decode",
+                                   "Next tokens of 1, 8 and 32 sequences of a Llama of 1.1B, against a triad", options,
+                                   [options, length](Communicator& self, const Context& context) {
+                                     return bench_decode(self, context, measured_limits(), options->type(),
+                                                         options->samples, decode_shape(), *length);
+                                   });
+  add_dtype(*command, *options);
+  command->add_option("--context", *length, "Tokens that a sequence holds")->type_name("T")->capture_default_str();
+}
+
 void add_collectives(CLI::App& bench, Invocation& invocation) {
   const auto collectives = std::make_shared<BenchOptions>();
   const auto sizes = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{1, 4, 16, 64, 256});
@@ -319,6 +332,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   bench->require_subcommand(1);
   add_step(*bench, invocation);
   add_kernels(*bench, invocation);
+  add_decode(*bench, invocation);
   add_collectives(*bench, invocation);
   add_io(*bench, invocation);
 }

@@ -61,8 +61,7 @@ class Decoder final : public Model {
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
   Tensor logits(const Context& context, const Batch& batch);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each:
-  /// [next.size(), vocabulary]. A sequence gets the logits that it would get alone, up to the rounding of larger
-  /// products.
+  /// [next.size(), vocabulary]. A sequence gets the logits that it would get alone, on a CPU to the bit.
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
   /// Removes a sequence's tokens beyond its first `count` from the cache. Returns how many are left. That is 0 if the
   /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer
