@@ -41,8 +41,8 @@ struct ShortConv {
     v("x", x, kReads);
     v("weight", weight, kReads);
     v("bias", bias, kReads.if_defined());
-    v("states", states,
-      (any_continues(spans) ? kUpdates : kUpdates.if_defined()).of_rows(std::ssize(spans) * (weight.dim(-1) - 1)));
+    const int64_t kept = weight.rank() > 0 ? weight.dim(-1) - 1 : 0;
+    v("states", states, (any_continues(spans) ? kUpdates : kUpdates.if_defined()).of_rows(std::ssize(spans) * kept));
     v("y", y, kWrites);
     v("spans", spans);
     v("gated", gated);
