@@ -88,7 +88,7 @@ template <class Words, int kWords, class Element>
 HWY_INLINE void add_rows(const Element* b, int64_t ldb, int64_t rows, int64_t columns, const float* factors,
                          int64_t stride, int64_t m, float* sums, int64_t width) {
   const F32 d;
-  const auto add = [=](int64_t j, auto access) HWY_ATTR {
+  sweep(d, 0, columns, [=](int64_t j, auto access) HWY_ATTR {
     FloatVector words[kWords];
 #pragma GCC unroll 8
     for (int i = 0; i < kWords; ++i)
@@ -100,10 +100,7 @@ HWY_INLINE void add_rows(const Element* b, int64_t ldb, int64_t rows, int64_t co
       for (int i = 0; i < kWords; ++i) sum = Words::add(sum, factors + r * stride + i * Words::kFactors, words[i]);
       access.store(d, sum, at);
     }
-  };
-  int64_t j = 0;
-  for (; j + lanes() <= columns; j += lanes()) add(j, Whole{});
-  if (j < columns) add(j, Partial{static_cast<size_t>(columns - j)});
+  });
 }
 
 /// Columns of c, a group after the other, by one thread. T: the dtype of the inputs.
@@ -186,7 +183,7 @@ class FewRows {
     constexpr int64_t kStep = hn::MaxLanes(F32()) * Words::kElements;
     const int64_t count = chunk.size() / kStep * kStep;
     const float* factors = factors_ + chunk.begin / Words::kElements * Words::kFactors;
-    const auto add = [&](auto rows) HWY_ATTR {
+    with_count<kTileRows>(product_.sizes.m, [&](auto rows) HWY_ATTR {
       for (int64_t j = 0; j < width_; j += 2 * lanes()) {
         const Stretch<Element> stretch{.data = b + j * ldb,
                                        .stride = ldb,
@@ -196,11 +193,7 @@ class FewRows {
                                        .ahead_behind = kAhead - product_.sizes.k + 2 * lanes() * ldb};
         add_columns<Words, decltype(rows)::value>(stretch, factors, stride_, sums_.template data<float>() + j, width_);
       }
-    };
-    if (product_.sizes.m == 1) add(std::integral_constant<int, 1>());
-    if (product_.sizes.m == 2) add(std::integral_constant<int, 2>());
-    if (product_.sizes.m == 3) add(std::integral_constant<int, 3>());
-    if (product_.sizes.m == 4) add(std::integral_constant<int, 4>());
+    });
     return count;
   }
 

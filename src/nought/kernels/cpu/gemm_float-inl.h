@@ -190,15 +190,6 @@ void finish_floats(const TileOfSums<T>& tile, int64_t rows, const float* sums) {
     });
 }
 
-/// Calls f with std::integral_constant<int, count>, 1 <= count <= most: as many rows or vectors as a tile has.
-template <int most, class F>
-HWY_INLINE void with_float_count(int64_t count, const F& f) {
-  if constexpr (most > 1) {
-    if (count < most) return with_float_count<most - 1>(count, f);
-  }
-  f(std::integral_constant<int, most>());
-}
-
 /// Rows of A over a chunk of k: where they lie, or widened, or packed in tiles if A is transposed.
 template <class T>
 class FloatLeft {
@@ -237,8 +228,8 @@ class FloatLeft {
 
   void run(int64_t rows, int64_t vectors, const float* a, const float* panel, const float* before,
            int64_t before_stride, float* c, int64_t stride) const {
-    with_float_count<kTileVectors>(vectors, [&](auto v) HWY_ATTR {
-      with_float_count<kTileOfFloatRows>(rows, [&](auto r) HWY_ATTR {
+    with_count<kTileVectors>(vectors, [&](auto v) HWY_ATTR {
+      with_count<kTileOfFloatRows>(rows, [&](auto r) HWY_ATTR {
         const auto multiply = packed_ ? multiply_floats_tile<decltype(r)::value, decltype(v)::value, true>
                                       : multiply_floats_tile<decltype(r)::value, decltype(v)::value, false>;
         multiply(k_, a, stride_, panel, before, before_stride, c, stride);

@@ -355,6 +355,15 @@ HWY_INLINE void order_sums([[maybe_unused]] D d, [[maybe_unused]] int64_t n, [[m
   }
 }
 
+/// Calls f with std::integral_constant<int, count>, 1 <= count <= most.
+template <int most, class F>
+HWY_INLINE void with_count(int64_t count, const F& f) {
+  if constexpr (most > 1) {
+    if (count < most) return with_count<most - 1>(count, f);
+  }
+  f(std::integral_constant<int, most>());
+}
+
 /// Four running values, so that a reduction does not wait for the latency of each addition.
 template <class Running>
 struct Four {
