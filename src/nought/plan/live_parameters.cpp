@@ -102,7 +102,8 @@ RunPlan with_live_parameters(RunPlan plan) {
 }
 
 RunPlan with_common_live_parameters(RunPlan plan, Communicator& ranks, const Context& context) {
-  plan = with_live_parameters(std::move(plan));
+  // The search predicts the run several times: one rank does it for all.
+  if (!plan.live_fits_memory || ranks.rank() == 0) plan = with_live_parameters(std::move(plan));
   if (!plan.live_fits_memory) return plan;
   std::array<double, 1> most{ranks.rank() == 0 ? static_cast<double>(plan.layout.sharding.live.most) : 0.0};
   all_reduce_values(ranks, context, most);
