@@ -363,6 +363,17 @@ TEST(ModelConfig, heads_of_another_size_than_their_share_survive_an_export) {
   }
 }
 
+TEST(ModelConfig, heads_that_rotate_whole_survive_an_export) {
+  for (const std::string& family : ModelConfig::families()) {
+    SCOPED_TRACE(family);
+    ModelConfig config = read(family, json::object());
+    if (config.positions != PositionKind::rope || config.latent) continue;
+    config.rope.rotary_dim = config.head_dim;
+    EXPECT_EQ(ModelConfig::from_json(json::parse(config.to_hf_json(DType::f32).dump())).rope.rotary_dim,
+              config.head_dim);
+  }
+}
+
 TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
   for (const std::string& family : ModelConfig::families()) {
     SCOPED_TRACE(family);

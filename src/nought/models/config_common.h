@@ -46,6 +46,9 @@ RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, cons
                                  const std::string& name, RopeOptions rope);
 /// The fraction of each head that is rotated, as a number from which transformers computes the same rotary_dim.
 double rotary_fraction(const ModelConfig& config);
+/// Writes partial_rotary_factor, as families must whose default is not 1. write_rope() does so for other fractions
+/// alone.
+void write_rotary_fraction(const ModelConfig& config, OrderedJson& json);
 void write_rope(const ModelConfig& config, OrderedJson& json);
 
 /// Reads sliding_window: `otherwise` if the key is absent, 0 if it is null.

@@ -295,7 +295,7 @@ void write_phi(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   json.erase("rms_norm_eps");
   json["layer_norm_eps"] = config.norm_eps;
-  json["partial_rotary_factor"] = rotary_fraction(config);                          // whose default is no 1 here
+  write_rotary_fraction(config, json);
   if (config.activation == Activation::gelu_tanh) json["hidden_act"] = "gelu_new";  // its own name for it
   json["qk_layernorm"] = false;
   json["embd_pdrop"] = 0.0;

@@ -180,6 +180,7 @@ void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
 
 void write_glm4_moe(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
+  write_rotary_fraction(config, json);
   json["attention_bias"] = config.qkv_bias;
   json["use_qk_norm"] = config.qk_norm == QkNorm::per_head;
   write_deep_experts(*config.experts, json);

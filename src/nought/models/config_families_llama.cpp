@@ -44,7 +44,7 @@ void read_ministral3(ConfigReader& reader, ModelConfig& config) {
   set_sliding_windows(config, read_sliding_window(reader, 0));
 }
 
-/// Whose rope_parameters transformers 4 does not know.
+/// transformers 4 does not know this family: rope_parameters alone count.
 void write_ministral3(const ModelConfig& config, OrderedJson& json) {
   write_windowed(config, json);
   OrderedJson rope = json["rope_scaling"].is_null() ? OrderedJson{{"rope_type", "default"}} : json["rope_scaling"];
@@ -167,6 +167,11 @@ void read_glm4(ConfigReader& reader, ModelConfig& config) {
   config.fused_gate_up = true;
 }
 
+void write_glm4(const ModelConfig& config, OrderedJson& json) {
+  write_biased(config, json);
+  write_rotary_fraction(config, json);
+}
+
 void read_granite(ConfigReader& reader, ModelConfig& config) {
   read_llama(reader, config);
   config.embedding_scale = read_positive(reader, "embedding_multiplier", 1);
@@ -265,7 +270,7 @@ void write_starcoder2(const ModelConfig& config, OrderedJson& json) {
 
 constexpr Family kLlamaFamilies[] = {{"ernie4_5", "Ernie4_5ForCausalLM", read_ernie4_5, write_ernie4_5},
                                      {"exaone4", "Exaone4ForCausalLM", read_exaone4, write_exaone4},
-                                     {"glm4", "Glm4ForCausalLM", read_glm4, write_biased},
+                                     {"glm4", "Glm4ForCausalLM", read_glm4, write_glm4},
                                      {"granite", "GraniteForCausalLM", read_granite, write_granite},
                                      {"llama", "LlamaForCausalLM", read_llama, write_llama},
                                      {"ministral3", "Ministral3ForCausalLM", read_ministral3, write_ministral3},

@@ -124,6 +124,7 @@ void read_delta(ConfigReader& reader, ModelConfig& config, bool grouped) {
 
 void write_delta(const ModelConfig& config, OrderedJson& json) {
   const DeltaShape& shape = config.delta->shape;
+  write_rotary_fraction(config, json);
   json["linear_num_key_heads"] = shape.key_heads;
   json["linear_num_value_heads"] = shape.value_heads;
   json["linear_key_head_dim"] = shape.key_dim;

@@ -169,10 +169,14 @@ double rotary_fraction(const ModelConfig& config) {
   return fraction * whole < rotated ? std::nextafter(fraction, 1.0) : fraction;
 }
 
+void write_rotary_fraction(const ModelConfig& config, OrderedJson& json) {
+  json["partial_rotary_factor"] = rotary_fraction(config);
+}
+
 void write_rope(const ModelConfig& config, OrderedJson& json) {
   const RopeOptions& rope = config.rope;
   json["rope_theta"] = rope.theta;
-  if (rope.rotary_dim != config.head_dim) json["partial_rotary_factor"] = rotary_fraction(config);
+  if (rope.rotary_dim != config.head_dim) write_rotary_fraction(config, json);
   json["rope_scaling"] = nullptr;
   if (rope.kind == RopeKind::plain) return;
   OrderedJson scaling;
