@@ -52,7 +52,7 @@ enum class ParameterRole : uint8_t {
   router,       // the product that scores experts
   choice_bias,  // what is added to experts' scores for the choice alone; it has no gradient
   adapter,      // a factor of the low-rank product that an adapter adds to a frozen one
-  filter,       // of a convolution: for each channel what neighbouring tokens count
+  filter,       // the taps of a convolution: for each channel, how much neighbouring tokens count
 };
 /// Matrices of any kind take part in weight decay, other parameters do not.
 bool decays(ParameterRole role);

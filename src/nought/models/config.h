@@ -106,7 +106,7 @@ struct ShortConvConfig {
 /// The layers of the kind delta.
 struct DeltaConfig {
   DeltaShape shape;
-  int64_t taps = 0;      // of the convolution of q, k and v
+  int64_t taps = 0;      // how long the convolution of q, k and v is
   bool grouped = false;  // whether a checkpoint stores the parts of a key head together
 
   bool operator==(const DeltaConfig&) const = default;
@@ -126,7 +126,7 @@ struct ModelConfig {
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
   double norm_weight_offset = 0;
-  bool norm_bias = true;   // of layer norms
+  bool norm_bias = true;   // layer norms have a bias
   bool final_norm = true;  // whether the hidden states are normalised once more before the head
   NormPlacement norm_placement = NormPlacement::pre;
   /// Attention and MLP both read the block's input, each through its own norm.
@@ -151,10 +151,10 @@ struct ModelConfig {
   QkNorm qk_norm = QkNorm::none;          // if unweighted, of rotated layers alone
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
-  std::vector<LayerKind> layer_kinds;  // of each layer; empty: all attend
+  std::vector<LayerKind> layer_kinds;  // what each layer does with tokens; empty: all attend
   std::optional<ShortConvConfig> short_conv;
   std::optional<DeltaConfig> delta;
-  bool output_gate = false;  // of attention: q's projection has a gate for each element of what is attended
+  bool output_gate = false;  // q's projection has a gate for each element that attention gives
   std::optional<ExpertsConfig> experts;
   double embedding_scale = 1;
   double logit_softcap = 0;  // 0: none

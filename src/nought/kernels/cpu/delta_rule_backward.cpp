@@ -195,7 +195,7 @@ struct DeltaGradients {
   int64_t heads;
   Chunk chunk;
   int64_t kp, vp;
-  double *d_a_log = nullptr, *d_dt_bias = nullptr;  // of the value heads here
+  double *d_a_log = nullptr, *d_dt_bias = nullptr;  // one number for each value head
 
  private:
   float *begins, *state, *d_state, *state_transposed, *d_state_transposed, *u_transposed;

@@ -90,7 +90,7 @@ template <class T>
 struct WideWords {
   using Element = T;
   static constexpr int64_t kElements = 1;  // in a word
-  static constexpr int64_t kFactors = 1;   // of the other operand for a word
+  static constexpr int64_t kFactors = 1;   // factors that a word is multiplied by
   static constexpr bool kDotted = false;   // factors are pairs of bf16, not floats
 
   template <class Access>

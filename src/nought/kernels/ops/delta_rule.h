@@ -8,7 +8,7 @@ namespace nought {
 /// The sizes of a gated delta rule. Value head h reads key head h / (value_heads / key_heads).
 struct DeltaShape {
   int64_t key_heads = 0, value_heads = 0;
-  int64_t key_dim = 0, value_dim = 0;  // of a head
+  int64_t key_dim = 0, value_dim = 0;  // the width of a head
 
   int64_t keys() const { return key_heads * key_dim; }
   int64_t values() const { return value_heads * value_dim; }
