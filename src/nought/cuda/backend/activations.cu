@@ -7,20 +7,31 @@
 namespace nought::cuda {
 namespace {
 
-/// activation(x) and its derivative, as kernels/cpu/activations.cpp has them for fp32.
+/// activation(x) and its derivative, in fp32 as kernels/cpu/activations.cpp has them.
 template <class Real>
 struct ValueAndSlope {
   Real value, slope;
 };
 
+/// Whether values are rounded to 16 bits, so that rough functions do.
+template <class T>
+constexpr bool kIsRough = sizeof(T) == 2;
+template <bool kRough, class Real>
+__device__ Real sigmoid_as(Real x) {
+  if constexpr (kRough)
+    return rough_sigmoid(x);
+  else
+    return sigmoid(x);
+}
+
 struct GeluErf {
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ Real value(Real x) {
-    return x * normal(x).cdf;
+    return x * normal<kRough>(x).cdf;
   }
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ ValueAndSlope<Real> of(Real x) {
-    const Normal<Real> at = normal(x);
+    const Normal<Real> at = normal<kRough>(x);
     return {x * at.cdf, multiply_add(x, at.density, at.cdf)};
   }
 };
@@ -28,13 +39,17 @@ struct GeluErf {
 /// x * sigmoid(x * inner(x^2)), inner a linear function.
 template <class Inner>
 struct SelfGated {
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ Real value(Real x) {
-    return x / sigmoid_divisor(x * Inner::at(x * x));
+    const Real inner = x * Inner::at(x * x);
+    if constexpr (kRough)
+      return x * rough_sigmoid(inner);
+    else
+      return x / sigmoid_divisor(inner);
   }
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ ValueAndSlope<Real> of(Real x) {
-    const Real square = x * x, gate = sigmoid(x * Inner::at(square)), value = x * gate;
+    const Real square = x * x, gate = sigmoid_as<kRough>(x * Inner::at(square)), value = x * gate;
     return {value, multiply_add(value * (1 - gate), Inner::slope(square), gate)};
   }
 };
@@ -62,13 +77,13 @@ struct OfSilu {
 };
 
 struct Relu {
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ Real value(Real x) {
     return x <= 0 ? Real{0} : x;  // NaN for NaN
   }
-  template <class Real>
+  template <bool kRough, class Real>
   static __device__ ValueAndSlope<Real> of(Real x) {
-    return {value(x), value(x > 0 ? Real{1} : x)};
+    return {value<kRough>(x), value<kRough>(x > 0 ? Real{1} : x)};
   }
 };
 
@@ -92,12 +107,14 @@ void visit_activation(DType dtype, Activation activation, const F& f) {
 template <class T, class F>
 struct Activated {
   using Real = accumulator_t<T>;
-  __device__ T operator()(T x) const { return static_cast<T>(F::value(Real{x})); }
+  __device__ T operator()(T x) const { return static_cast<T>(F::template value<kIsRough<T>>(Real{x})); }
 };
 template <class T, class F>
 struct ActivatedBackward {
   using Real = accumulator_t<T>;
-  __device__ T operator()(T x, T dy) const { return static_cast<T>(Real{dy} * F::of(Real{x}).slope); }
+  __device__ T operator()(T x, T dy) const {
+    return static_cast<T>(Real{dy} * F::template of<kIsRough<T>>(Real{x}).slope);
+  }
 };
 
 template <class T, class F>
@@ -112,7 +129,7 @@ struct Gated {
     const T* const gate = gate_up + row * 2 * n + begin;
     const Values<T, kCount> gates(gate, aligned), ups(gate + n, aligned);
     Real made[kCount];
-    for (int k = 0; k < kCount; ++k) made[k] = F::value(gates[k]) * ups[k];
+    for (int k = 0; k < kCount; ++k) made[k] = F::template value<kIsRough<T>>(gates[k]) * ups[k];
     write_values<T, kCount>(y + row * n + begin, aligned, made);
   }
 };
@@ -130,7 +147,7 @@ struct GatedBackward {
         upstream(dy + row * n + begin, aligned);
     Real by_gate[kCount], by_up[kCount];
     for (int k = 0; k < kCount; ++k) {
-      const ValueAndSlope<Real> at = F::of(gates[k]);
+      const ValueAndSlope<Real> at = F::template of<kIsRough<T>>(gates[k]);
       by_gate[k] = upstream[k] * ups[k] * at.slope;
       by_up[k] = upstream[k] * at.value;
     }

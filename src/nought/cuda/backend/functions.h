@@ -63,13 +63,19 @@ __device__ inline float tangent(float x) {  // hyperbolic
 }
 __device__ inline double tangent(double x) { return tanh(x); }
 
+/// The same where the result is rounded to 16 bits: by the instructions for powers and inverses, to a few units of
+/// fp32's last place. Memory is then the limit of activations, and no longer arithmetic.
+__device__ inline float rough_sigmoid(float x) { return rough_inverse(1.0f + power_of_2(-kLog2E * x)); }
+
 /// The cumulative distribution function of the standard normal distribution, and its density.
 template <class Real>
 struct Normal {
   Real cdf, density;
 };
+template <bool kRough = false>
 __device__ inline Normal<float> normal(float x) {
-  const float magnitude = fminf(fabsf(x), 16.0f), t = 1.0f / fmaf(magnitude, 0.27f, 1.0f);
+  const float magnitude = fminf(fabsf(x), 16.0f), divisor = fmaf(magnitude, 0.27f, 1.0f);
+  const float t = kRough ? rough_inverse(divisor) : 1.0f / divisor;
   float p = 0.02920583342f;
   p = fmaf(p, t, -0.1277225574f);
   p = fmaf(p, t, 0.1724360972f);
@@ -80,11 +86,13 @@ __device__ inline Normal<float> normal(float x) {
   p = fmaf(p, t, 0.1075070932f);
   p = fmaf(p, t, 0.1077227585f);
   const float square = magnitude * magnitude, lost = 0.5f * fmaf(magnitude, magnitude, -square);
-  const float rough = exponential_of(-(0.5f * square)), decay = fmaf(-rough, lost, rough);
+  const float exponent = -(0.5f * square);
+  const float near = kRough ? power_of_2(kLog2E * exponent) : exponential_of(exponent), decay = fmaf(-near, lost, near);
   const float left = decay * (t * p);
   constexpr float kDensity = std::numbers::inv_sqrtpi_v<float> / std::numbers::sqrt2_v<float>;
   return {x < 0.0f ? left : 1.0f - left, decay * kDensity};
 }
+template <bool kRough = false>
 __device__ inline Normal<double> normal(double x) {
   constexpr double kRoot = std::numbers::sqrt2, kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
   return {erfc(-x / kRoot) / 2, exp(-x * x / 2) * kDensity};

@@ -74,6 +74,17 @@ __device__ inline float power_of_2(float x) {
 #endif
 }
 
+/// 1 / x, to about one unit of fp32's last place.
+__device__ inline float rough_inverse(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0F / x;
+#endif
+}
+
 // --- packs ---
 
 /// Neighbours that are read and written with the widest instructions.
@@ -192,6 +203,9 @@ struct Values {
     } else {
       values[0] = Real{*from};
     }
+  }
+  __device__ explicit Values(const Pack<T, kCount>& pack) {
+    for (int k = 0; k < kCount; ++k) values[k] = Real{pack.values[k]};
   }
   __device__ Real operator[](int k) const { return values[k]; }
 };
