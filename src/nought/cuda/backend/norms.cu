@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "nought/cuda/backend/columns.h"
 #include "nought/cuda/backend/operations.h"
 
@@ -36,12 +38,81 @@ template <class Team>
 __device__ int64_t rows_at_once() {
   return int64_t{gridDim.x} * (kThreads / Team::kSize);
 }
-/// Starts the kernel of either team.
-template <class... Expected, class... Given>
-void launch_rows(const Launch& where, const NormRows& size, void (*by_warps)(Expected...),
-                 void (*by_blocks)(Expected...), Given... arguments) {
-  if (size.n <= kShortRow) return launch(where, blocks_for(size.rows), dim3(kThreads), by_warps, arguments...);
-  launch(where, size.rows, dim3(kThreads), by_blocks, arguments...);
+/// Reads the packs of a row each time that they are asked for.
+template <class T, class TeamOf>
+struct ReadAgain {
+  using Team = TeamOf;
+  const T* row;
+  bool aligned;
+  __device__ ReadAgain(const T* row, int64_t /*n*/, bool aligned) : row(row), aligned(aligned) {}
+  template <int kCount>
+  __device__ Values<T, kCount> values(int /*piece*/, int64_t begin) const {
+    return Values<T, kCount>(row + begin, aligned);
+  }
+  /// Calls f(piece, begin, count) for the packs of this thread and what is left over.
+  template <class F>
+  __device__ static void for_each(int64_t n, const F& f) {
+    for_each_pack<kPackOf<T>, Team>(n, [&](int64_t begin, auto count) { f(0, begin, count); });
+  }
+};
+/// Keeps a thread's packs of a row in registers, at most kPieces: of a row of whole packs, and of at most kMost
+/// elements.
+template <class T, class TeamOf, int kPieces>
+struct KeepRow {
+  using Team = TeamOf;
+  static constexpr int kWidth = kPackOf<T>;
+  static constexpr int64_t kMost = int64_t{kPieces} * TeamOf::kSize * kWidth;
+  Pack<T, kWidth> packs[kPieces];
+  __device__ KeepRow(const T* row, int64_t n, bool /*aligned*/) {
+    for_each(n, [&](int piece, int64_t begin, auto /*count*/) { packs[piece] = load<kWidth>(row + begin); });
+  }
+  template <int kCount>
+  __device__ Values<T, kCount> values(int piece, int64_t /*begin*/) const {
+    return Values<T, kCount>(packs[piece]);
+  }
+  template <class F>
+  __device__ static void for_each(int64_t n, const F& f) {
+    NOUGHT_UNROLL
+    for (int piece = 0; piece < kPieces; ++piece) {
+      const int64_t begin = (int64_t{piece} * Team::kSize + Team::number()) * kWidth;
+      if (begin < n) f(piece, begin, std::integral_constant<int, kWidth>());
+    }
+  }
+};
+
+/// The sum of f(x) over the elements of a row, in every thread of the team.
+template <class Real, class Rows, class F>
+__device__ Real sum_of(const Rows& row, int64_t n, const F& f) {
+  Real sum = 0;
+  Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
+    constexpr int kCount = decltype(count)::value;
+    const auto values = row.template values<kCount>(piece, begin);
+    for (int k = 0; k < kCount; ++k) sum += f(values[k]);
+  });
+  return Rows::Team::sum(sum);
+}
+
+/// Whether rows may be kept. Backward they would be two, whose registers leave fewer warps: that costs more than
+/// reading them again (GPT-2's step on an H200: 4.6 ms kept, 2.8 ms read again).
+constexpr bool kForward = true, kBackward = false;
+/// Calls start(blocks, rows) with the type of rows that serves: a team keeps its row if it may and can.
+template <class T, bool kMayKeep, class Start>
+void with_rows(const NormRows& size, bool aligned, const Start& start) {
+  const auto begin = [&](int64_t blocks, auto team) {
+    using Team = decltype(team);
+    if constexpr (kMayKeep) {
+      const bool keeps = aligned && size.n % kPackOf<T> == 0;
+      if (keeps && size.n <= KeepRow<T, Team, 4>::kMost)
+        return start(blocks, std::type_identity<KeepRow<T, Team, 4>>());
+      if (keeps && size.n <= KeepRow<T, Team, 8>::kMost)
+        return start(blocks, std::type_identity<KeepRow<T, Team, 8>>());
+    }
+    start(blocks, std::type_identity<ReadAgain<T, Team>>());
+  };
+  if (size.n <= kShortRow)
+    begin(blocks_for(size.rows), WarpTeam());
+  else
+    begin(size.rows, BlockTeam());
 }
 
 template <class T>
@@ -61,24 +132,22 @@ __device__ void write(T* row, int64_t begin, bool aligned, const accumulator_t<T
   }
 }
 
-template <class T, class Team>
+template <class T, class Rows>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  constexpr int kWidth = kPackOf<T>;
+  using Team = typename Rows::Team;
   const int64_t n = size.n;
   const auto* const squares = a.squares;
   for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
-    const T* const x = a.x + row * n;
-    const Real sum = squares != nullptr
-                         ? squares[row]
-                         : sum_over<Real, Team>(x, n, aligned, [](int64_t, Real value) { return value * value; });
+    const Rows x(a.x + row * n, n, aligned);
+    const Real sum = squares != nullptr ? squares[row] : sum_of<Real>(x, n, [](Real value) { return value * value; });
     const Real rstd =
         1 / sqrt(sum / static_cast<Real>(squares != nullptr ? options.width : n) + static_cast<Real>(options.eps));
     if (Team::number() == 0) a.rstd[row] = rstd;
-    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+    Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
-      const Values<T, kCount> values(x + begin, aligned), weight(a.weight + begin, aligned);
+      const Values<T, kCount> values = x.template values<kCount>(piece, begin), weight(a.weight + begin, aligned);
       Real y[kCount];
       for (int k = 0; k < kCount; ++k) y[k] = values[k] * rstd * (weight[k] + static_cast<Real>(options.weight_offset));
       write<T, kCount>(a.y + row * n, begin, aligned, y);
@@ -86,17 +155,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Team>
+template <class T, class Rows>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  constexpr int kWidth = kPackOf<T>;
+  using Team = typename Rows::Team;
   const int64_t n = size.n;
   const T* const weights = a.weight;
   const auto* const products = a.products;
   const Real offset = static_cast<Real>(options.weight_offset);
   for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
-    const T *const x = a.x + row * n, *const dy = a.dy + row * n;
+    const Rows x(a.x + row * n, n, aligned), dy(a.dy + row * n, n, aligned);
     T* const dx = a.dx + row * n;
     const Real rstd = a.rstd[row];
     Real projection;  // mean of the normalised x times its gradient: what moving along x itself does not change
@@ -104,18 +173,18 @@ __global__ void __launch_bounds__(kThreads)
       projection = products[row] * rstd / static_cast<Real>(options.width);
     } else {
       projection = 0;
-      for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+      Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
         constexpr int kCount = decltype(count)::value;
-        const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
-            weight(weights + begin, aligned);
+        const Values<T, kCount> values = x.template values<kCount>(piece, begin),
+                                upstream = dy.template values<kCount>(piece, begin), weight(weights + begin, aligned);
         for (int k = 0; k < kCount; ++k) projection += upstream[k] * (weight[k] + offset) * values[k] * rstd;
       });
       projection = Team::sum(projection) / static_cast<Real>(n);
     }
-    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+    Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
-      const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
-          weight(weights + begin, aligned);
+      const Values<T, kCount> values = x.template values<kCount>(piece, begin),
+                              upstream = dy.template values<kCount>(piece, begin), weight(weights + begin, aligned);
       Real gradient[kCount];
       for (int k = 0; k < kCount; ++k) {
         const Real normal = values[k] * rstd;
@@ -130,27 +199,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Team>
+template <class T, class Rows>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  constexpr int kWidth = kPackOf<T>;
+  using Team = typename Rows::Team;
   const int64_t n = size.n;
   for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
-    const T* const x = a.x + row * n;
-    const Real mean =
-        sum_over<Real, Team>(x, n, aligned, [](int64_t, Real value) { return value; }) / static_cast<Real>(n);
-    const auto square = [mean](int64_t, Real value) { return (value - mean) * (value - mean); };
-    const Real variance = sum_over<Real, Team>(x, n, aligned, square) / static_cast<Real>(n);
+    const Rows x(a.x + row * n, n, aligned);
+    const Real mean = sum_of<Real>(x, n, [](Real value) { return value; }) / static_cast<Real>(n);
+    const auto square = [mean](Real value) { return (value - mean) * (value - mean); };
+    const Real variance = sum_of<Real>(x, n, square) / static_cast<Real>(n);
     const Real rstd = 1 / sqrt(variance + static_cast<Real>(options.eps));
     if (Team::number() == 0) {
       a.mean[row] = mean;
       a.rstd[row] = rstd;
     }
-    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+    Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
-      const Values<T, kCount> values(x + begin, aligned), weight(a.weight + begin, aligned),
-          bias(a.bias + begin, aligned);
+      const Values<T, kCount> values = x.template values<kCount>(piece, begin), weight(a.weight + begin, aligned),
+                              bias(a.bias + begin, aligned);
       Real y[kCount];
       for (int k = 0; k < kCount; ++k) y[k] = (values[k] - mean) * rstd * weight[k] + bias[k];
       write<T, kCount>(a.y + row * n, begin, aligned, y);
@@ -158,23 +226,23 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Team>
+template <class T, class Rows>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  constexpr int kWidth = kPackOf<T>;
+  using Team = typename Rows::Team;
   const int64_t n = size.n;
   const T* const weights = a.weight;
   for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
-    const T *const x = a.x + row * n, *const dy = a.dy + row * n;
+    const Rows x(a.x + row * n, n, aligned), dy(a.dy + row * n, n, aligned);
     T* const dx = a.dx + row * n;
     const Real mean = a.mean[row], rstd = a.rstd[row];
     // What moving along (1, ..., 1) and along x does not change.
     Real shift = 0, projection = 0;
-    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+    Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
-      const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
-          weight(weights + begin, aligned);
+      const Values<T, kCount> values = x.template values<kCount>(piece, begin),
+                              upstream = dy.template values<kCount>(piece, begin), weight(weights + begin, aligned);
       for (int k = 0; k < kCount; ++k) {
         const Real scaled = upstream[k] * weight[k];
         shift += scaled;
@@ -183,10 +251,10 @@ __global__ void __launch_bounds__(kThreads)
     });
     shift = Team::sum(shift) / static_cast<Real>(n);
     projection = Team::sum(projection) / static_cast<Real>(n);
-    for_each_pack<kWidth, Team>(n, [&](int64_t begin, auto count) {
+    Rows::for_each(n, [&](int piece, int64_t begin, auto count) {
       constexpr int kCount = decltype(count)::value;
-      const Values<T, kCount> values(x + begin, aligned), upstream(dy + begin, aligned),
-          weight(weights + begin, aligned);
+      const Values<T, kCount> values = x.template values<kCount>(piece, begin),
+                              upstream = dy.template values<kCount>(piece, begin), weight(weights + begin, aligned);
       Real gradient[kCount];
       for (int k = 0; k < kCount; ++k) {
         const Real normal = (values[k] - mean) * rstd;
@@ -240,8 +308,11 @@ void start(const RmsNorm& op, Place& at) {
                           .squares = address_of<Real>(op.squares),
                           .rstd = address_of<Real>(op.rstd)};
     const NormOptions options{.eps = op.eps, .weight_offset = op.weight_offset, .width = op.width};
-    launch_rows(at.launch, size, rms_norm_kernel<T, WarpTeam>, rms_norm_kernel<T, BlockTeam>, a, options, size,
-                rows_are_aligned<T>(size.n, a.x, a.weight, a.y));
+    const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.y);
+    with_rows<T, kForward>(size, fits, [&](int64_t blocks, auto rows) {
+      launch(at.launch, blocks, dim3(kThreads), rms_norm_kernel<T, typename decltype(rows)::type>, a, options, size,
+             fits);
+    });
   });
 }
 
@@ -261,8 +332,11 @@ void start(const RmsNormBackward& op, Place& at) {
     const bool aligned = rows_are_aligned<T>(size.n, a.x, a.dy);
     sum_columns(at.launch, size.rows, size.n, WeightGradients<T, 1>{a.x, a.dy, nullptr, a.rstd, size.n, aligned},
                 static_cast<Real*>(at.room()), array_of(op.d_weight), op.accumulate_weight);
-    launch_rows(at.launch, size, rms_norm_backward_kernel<T, WarpTeam>, rms_norm_backward_kernel<T, BlockTeam>, a,
-                options, size, rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
+    const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx);
+    with_rows<T, kBackward>(size, fits, [&](int64_t blocks, auto rows) {
+      launch(at.launch, blocks, dim3(kThreads), rms_norm_backward_kernel<T, typename decltype(rows)::type>, a, options,
+             size, fits);
+    });
   });
 }
 
@@ -277,8 +351,11 @@ void start(const LayerNorm& op, Place& at) {
                           .y = address_of<T>(op.y),
                           .mean = address_of<Real>(op.mean),
                           .rstd = address_of<Real>(op.rstd)};
-    launch_rows(at.launch, size, layer_norm_kernel<T, WarpTeam>, layer_norm_kernel<T, BlockTeam>, a,
-                NormOptions{.eps = op.eps}, size, rows_are_aligned<T>(size.n, a.x, a.weight, a.bias, a.y));
+    const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.bias, a.y);
+    with_rows<T, kForward>(size, fits, [&](int64_t blocks, auto rows) {
+      launch(at.launch, blocks, dim3(kThreads), layer_norm_kernel<T, typename decltype(rows)::type>, a,
+             NormOptions{.eps = op.eps}, size, fits);
+    });
   });
 }
 
@@ -300,9 +377,11 @@ void start(const LayerNormBackward& op, Place& at) {
     add_columns(at.launch, size.rows, size.n, parts, array_of(op.d_weight), op.accumulate_weight);
     add_columns(at.launch, size.rows, size.n, parts + room_of_columns(size.rows, size.n), array_of(op.d_bias),
                 op.accumulate_weight);
-    launch_rows(at.launch, size, layer_norm_backward_kernel<T, WarpTeam>, layer_norm_backward_kernel<T, BlockTeam>, a,
-                NormOptions{.accumulate_x = op.accumulate_x}, size,
-                rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx));
+    const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx);
+    with_rows<T, kBackward>(size, fits, [&](int64_t blocks, auto rows) {
+      launch(at.launch, blocks, dim3(kThreads), layer_norm_backward_kernel<T, typename decltype(rows)::type>, a,
+             NormOptions{.accumulate_x = op.accumulate_x}, size, fits);
+    });
   });
 }
 
