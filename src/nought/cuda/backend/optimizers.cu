@@ -21,56 +21,89 @@ struct UpdateArrays {
   bool keeps_parameter = false;  // it is read only
 };
 
-/// The dtype is the same for all threads, so that the choice costs little, and one kernel serves all.
-template <class Real>
-__device__ Real loaded(const Array& array, int64_t i) {
+/// Elements that a thread updates at once.
+constexpr int kWidth = 8;
+/// kCount neighbours as they are read and written.
+template <class Real, int kCount>
+struct Row {
+  Real values[kCount];
+
+  template <class T>
+  __device__ void read(const T* from) {
+    if constexpr (kCount == 1) {
+      values[0] = static_cast<Real>(accumulator_t<T>{*from});
+    } else {
+      const Values<T, kCount> there(from, true);
+      for (int k = 0; k < kCount; ++k) values[k] = static_cast<Real>(there[k]);
+    }
+  }
+  template <class T>
+  __device__ void write(T* to) const {
+    accumulator_t<T> there[kCount];
+    for (int k = 0; k < kCount; ++k) there[k] = static_cast<accumulator_t<T>>(static_cast<float>(values[k]));
+    write_values<T, kCount>(to, true, there);
+  }
+  __device__ void fill(Real value) {
+    for (int k = 0; k < kCount; ++k) values[k] = value;
+  }
+  __device__ void read_if_there(const float* from, int64_t i) {
+    if (from != nullptr)
+      read(from + i);
+    else
+      fill(0);
+  }
+  __device__ void write_if_there(float* to, int64_t i) const {
+    if (to != nullptr) write(to + i);
+  }
+};
+
+/// Calls f with the array as it is. The dtype is the same for all threads, so that the choice costs little, and one
+/// kernel serves all.
+template <class F>
+__device__ void visit_array(const Array& array, const F& f) {
   switch (array.dtype) {
     case DType::f64:
-      return static_cast<Real>(array.as<const double>()[i]);
+      return f(array.as<double>());
     case DType::bf16:
-      return static_cast<Real>(float{array.as<const bf16_t>()[i]});
+      return f(array.as<bf16_t>());
     case DType::f16:
-      return static_cast<Real>(float{array.as<const f16_t>()[i]});
+      return f(array.as<f16_t>());
     default:
-      return static_cast<Real>(array.as<const float>()[i]);
+      return f(array.as<float>());
   }
 }
-__device__ void stored(const Array& array, int64_t i, float value) {
-  switch (array.dtype) {
-    case DType::f64:
-      array.as<double>()[i] = static_cast<double>(value);
-      return;
-    case DType::bf16:
-      array.as<bf16_t>()[i] = static_cast<bf16_t>(value);
-      return;
-    case DType::f16:
-      array.as<f16_t>()[i] = static_cast<f16_t>(value);
-      return;
-    default:
-      array.as<float>()[i] = value;
+
+/// Updates elements [i, i + kCount).
+template <int kCount, class Real, class Update>
+__device__ void update_at(const Update& update, const UpdateArrays& a, int64_t i) {
+  Row<Real, kCount> parameter, first, second, direction;
+  parameter.read_if_there(a.parameter, i);
+  first.read_if_there(a.first, i);
+  second.read_if_there(a.second, i);
+  if (a.gradient.at != nullptr)
+    visit_array(a.gradient, [&](const auto* gradient) { direction.read(gradient + i); });
+  else
+    direction.read_if_there(a.direction, i);
+  for (int k = 0; k < kCount; ++k) {
+    Element<Real> e{parameter.values[k], first.values[k], second.values[k], 0};
+    update(e, direction.values[k]);
+    parameter.values[k] = e.parameter, first.values[k] = e.first;
+    second.values[k] = e.second, direction.values[k] = e.direction;
   }
-}
-template <class Real>
-__device__ Real read(const float* from, int64_t i) {
-  return from != nullptr ? static_cast<Real>(from[i]) : Real{0};
-}
-template <class Real>
-__device__ void write_back(float* to, int64_t i, Real value) {
-  if (to != nullptr) to[i] = static_cast<float>(value);
+  first.write_if_there(a.first, i);
+  second.write_if_there(a.second, i);
+  if (a.gradient.at != nullptr) direction.write_if_there(a.direction, i);
+  if (a.keeps_parameter || a.parameter == nullptr) return;
+  parameter.write(a.parameter + i);
+  if (a.copy.at != nullptr) visit_array(a.copy, [&](auto* copy) { parameter.write(copy + i); });
 }
 
 template <class Real, class Update>
-__global__ void __launch_bounds__(kThreads) update_kernel(Update update, UpdateArrays a, int64_t n) {
-  for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid()) {
-    Element<Real> e{read<Real>(a.parameter, i), read<Real>(a.first, i), read<Real>(a.second, i), 0};
-    update(e, a.gradient.at != nullptr ? loaded<Real>(a.gradient, i) : read<Real>(a.direction, i));
-    write_back(a.first, i, e.first);
-    write_back(a.second, i, e.second);
-    if (a.gradient.at != nullptr) write_back(a.direction, i, e.direction);
-    if (a.keeps_parameter || a.parameter == nullptr) continue;
-    write_back(a.parameter, i, e.parameter);
-    if (a.copy.at != nullptr) stored(a.copy, i, static_cast<float>(e.parameter));
-  }
+__global__ void __launch_bounds__(kThreads) update_kernel(Update update, UpdateArrays a, int64_t n, bool aligned) {
+  const int64_t packs = aligned ? n / kWidth : 0;
+  for (int64_t pack = thread_of_grid(); pack < packs; pack += threads_of_grid())
+    update_at<kWidth, Real>(update, a, pack * kWidth);
+  for (int64_t i = packs * kWidth + thread_of_grid(); i < n; i += threads_of_grid()) update_at<1, Real>(update, a, i);
 }
 
 template <class Real>
@@ -234,11 +267,14 @@ struct DirectionStep {
 /// The update in f64 if an array is f64, else in fp32.
 template <template <class> class Step, class Op>
 void update(const Op& op, const UpdateArrays& arrays, int64_t n, const Place& at) {
-  const int64_t pieces = blocks_of_threads_for(n);
+  const int64_t pieces = blocks_of_threads_for((n + kWidth - 1) / kWidth);
+  const bool aligned = are_aligned(arrays.parameter, arrays.first, arrays.second, arrays.direction,
+                                   arrays.gradient.as<char>(), arrays.copy.as<char>());
   if ((arrays.gradient && arrays.gradient.dtype == DType::f64) || (arrays.copy && arrays.copy.dtype == DType::f64)) {
-    launch(at.launch, pieces, dim3(kThreads), update_kernel<double, Step<double>>, Step<double>(op), arrays, n);
+    launch(at.launch, pieces, dim3(kThreads), update_kernel<double, Step<double>>, Step<double>(op), arrays, n,
+           aligned);
   } else {
-    launch(at.launch, pieces, dim3(kThreads), update_kernel<float, Step<float>>, Step<float>(op), arrays, n);
+    launch(at.launch, pieces, dim3(kThreads), update_kernel<float, Step<float>>, Step<float>(op), arrays, n, aligned);
   }
 }
 

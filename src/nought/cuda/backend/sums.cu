@@ -28,8 +28,10 @@ __global__ void __launch_bounds__(kThreads) sum_elements_kernel(const T* x, doub
     const int64_t count = n - begin < kThreads ? n - begin : kThreads;
     if (threadIdx.x < count) tile[threadIdx.x] = static_cast<double>(accumulator_t<T>{x[begin + threadIdx.x]});
     __syncthreads();
-    if (threadIdx.x == 0)
-      for (int64_t i = 0; i < count; ++i) sum += tile[i];
+    if (threadIdx.x == 0) {
+      NOUGHT_UNROLL_BY(16)
+      for (int i = 0; i < static_cast<int>(count); ++i) sum += tile[i];
+    }
     __syncthreads();
   }
   if (threadIdx.x == 0) *out = sum;
