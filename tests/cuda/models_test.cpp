@@ -34,9 +34,10 @@ std::vector<Context> cuda_contexts(int ranks, int64_t max_blocks = 0) {
   return contexts;
 }
 
-ProbeOutput probe_in(Communicator& group, const Context& context, const std::string& folder, int stage) {
+ProbeOutput probe_in(Communicator& group, const Context& context, const std::string& folder, int stage,
+                     DType dtype = DType::f32) {
   Decoder decoder(ModelConfig::from_folder(folder), {});
-  ShardedModel model(context, group, decoder, {.policy = Policy::stage(stage)});
+  ShardedModel model(context, group, decoder, {.policy = Policy::stage(stage), .dtype = dtype});
   model.load(HfWeights(folder, decoder));
   const ProbeInput input = read_probe_input(context, folder + "/golden.safetensors", decoder.config().vocab_size);
   return probe(model, decoder, input, true);
@@ -56,6 +57,24 @@ ProbeOutput probe_on(const std::string& folder, int ranks, int stage) {
   return result;
 }
 
+/// How far a token's logits in bf16 are from those of the golden folder in f32, by the length of the difference over
+/// that of the logits: the median of all tokens, as a router may choose another expert for one of them.
+double error_in_bf16(const std::string& folder, const Context& context) {
+  const auto self = make_self_communicator();
+  const ProbeOutput output = probe_in(*self, context, folder, 0, DType::bf16);
+  const Tensor want = SafetensorsFile(folder + "/golden.safetensors").load("logits", *Context::reference().memory);
+  const auto logits =
+      std::find_if(output.begin(), output.end(), [](const auto& each) { return each.first == "logits"; });
+  const Shape tokens{want.numel() / want.dim(-1), want.dim(-1)};
+  const Tensor rows = want.reshape(tokens), got = logits->second.reshape(tokens);
+  std::vector<double> errors;
+  for (int64_t row = 0; row < rows.dim(0); ++row)
+    errors.push_back(test::difference(got.slice(row, row + 1), rows.slice(row, row + 1)).relative_l2);
+  const auto middle = errors.begin() + static_cast<int64_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  return *middle;
+}
+
 std::vector<std::vector<float>> values_of(const ProbeOutput& output) {
   std::vector<std::vector<float>> values;
   for (const auto& [name, tensor] : output) values.push_back(tensor.to_vector<float>());
@@ -71,6 +90,14 @@ TEST_P(CudaModels, logits_loss_and_gradients_are_those_of_hugging_face) {
     test::expect_all_golden(probe_alone(folder, stage), golden);
     test::expect_all_golden(probe_on(folder, 2, stage), golden);
   }
+  test::expect_all_golden(probe_on(folder, 4, 3), golden);
+}
+
+TEST_P(CudaModels, in_bf16_they_are_as_close_as_those_of_a_cpu) {
+  const std::string folder = golden_folder(GetParam());
+  const double on_cpu = error_in_bf16(folder, Context::reference());
+  EXPECT_GT(on_cpu, 0);
+  EXPECT_LE(error_in_bf16(folder, cuda_contexts(1)[0]), 1.25 * on_cpu + 1e-3);
 }
 
 TEST_P(CudaModels, grids_and_the_order_of_threads_do_not_change_a_bit) {
@@ -88,8 +115,11 @@ constexpr const char* kFamilies[] = {"open/llama",     "open/gpt2",        "open
 #else
 constexpr const auto& kFamilies = test::kGoldenFamilies;
 #endif
-INSTANTIATE_TEST_SUITE_P(Families, CudaModels, ::testing::ValuesIn(kFamilies),
-                         [](const auto& info) { return std::string(info.param).substr(5); });
+const auto name_of_folder = [](const auto& info) { return std::string(info.param).substr(5); };
+INSTANTIATE_TEST_SUITE_P(Families, CudaModels, ::testing::ValuesIn(kFamilies), name_of_folder);
+#ifndef NOUGHT_CUDA_EMULATED
+INSTANTIATE_TEST_SUITE_P(Options, CudaModels, ::testing::ValuesIn(test::kGoldenOptions), name_of_folder);
+#endif
 
 class CudaLayouts : public ::testing::TestWithParam<const char*> {
  protected:

@@ -53,7 +53,7 @@ TEST(CudaRecord, each_part_goes_on_where_the_last_one_stopped_and_the_end_has_th
   }
   const Ended last = run_part(folder, "--seconds 0");
   EXPECT_EQ(last.exit_code, 0) << last.out << last.err;
-  EXPECT_THAT(last.out, AllOf(HasSubstr("3 tests, 0 failed"), HasSubstr("attention backward, bf16"),
+  EXPECT_THAT(last.out, AllOf(HasSubstr("3 tests, 0 failed"), HasSubstr("attention, bf16, backward"),
                               HasSubstr("copy to the device, pinned")));
 }
 

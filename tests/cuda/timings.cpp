@@ -4,8 +4,15 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <vector>
 
+#ifndef NOUGHT_CUDA_EMULATED
+#include "cuda/cub_sort.h"
+#endif
 #include "nought/base/error.h"
+#include "nought/cuda/backend/sort.h"
+#include "nought/cuda/backend/stream.h"
+#include "nought/tensor/random.h"
 
 namespace nought::test {
 
@@ -22,7 +29,9 @@ class Timings {
     ceilings();
     products();
     attention();
+    if (tokens_ >= 1024) attention_of_models();  // an emulated GPU would take minutes
     elementwise();
+    sorting();
     return text_;
   }
 
@@ -96,35 +105,56 @@ class Timings {
   }
 
   void attention() {
-    for (const DType dtype : {DType::bf16, DType::f32}) {
-      const int64_t heads = std::max<int64_t>(hidden_ / kWidth / 4, 1), row = heads * kWidth;
-      const auto tensor = [&] { return filled({tokens_, row}, dtype); };
-      const auto in = [&](const Tensor& base) { return Heads{.base = base, .token_stride = row}; };
-      const AttentionShape shape{.batch = 1,
-                                 .q_length = tokens_,
-                                 .k_length = tokens_,
-                                 .num_heads = heads,
-                                 .num_kv_heads = heads,
-                                 .head_dim = kWidth,
-                                 .scale = 0.125};
-      const Tensor q = tensor(), k = tensor(), v = tensor(), out = tensor(), dout = tensor();
-      const Tensor dq = tensor(), dk = tensor(), dv = tensor();
-      const Tensor lse = filled({1, heads, tokens_}, DType::f32);
-      const Attention forward{.shape = shape, .q = in(q), .k = in(k), .v = in(v), .out = out, .lse = lse};
-      computes(fmt::format("attention, {}", name_of(dtype)), forward.flops(), [&] { context_.run(forward); });
-      const AttentionBackward backward{.shape = shape,
-                                       .q = in(q),
-                                       .k = in(k),
-                                       .v = in(v),
-                                       .out = out,
-                                       .lse = lse,
-                                       .d_out = dout,
-                                       .dq = in(dq),
-                                       .dk = in(dk),
-                                       .dv = in(dv)};
-      computes(fmt::format("attention backward, {}", name_of(dtype)), backward.flops(),
-               [&] { context_.run(backward); });
-    }
+    const int64_t heads = std::max<int64_t>(hidden_ / kWidth / 4, 1);
+    for (const DType dtype : {DType::bf16, DType::f32})
+      attention_of(fmt::format("attention, {}", name_of(dtype)),
+                   {.batch = 1, .q_length = tokens_, .num_heads = heads, .num_kv_heads = heads, .head_dim = kWidth},
+                   dtype);
+  }
+
+  /// The shapes of `bench/peer/attention.py`, which times PyTorch's: GPT-2's with 1024 tokens, a Llama's with 2048.
+  void attention_of_models() {
+    const int64_t sequences = tokens_ / 128, length = tokens_ / 4;
+    attention_of(
+        "attention, causal, 12 x 64",
+        {.batch = sequences, .q_length = length, .num_heads = 12, .num_kv_heads = 12, .head_dim = 64, .causal = true},
+        DType::bf16);
+    attention_of("attention, causal, 16 and 8 x 128",
+                 {.batch = sequences / 4,
+                  .q_length = 2 * length,
+                  .num_heads = 16,
+                  .num_kv_heads = 8,
+                  .head_dim = 128,
+                  .causal = true},
+                 DType::bf16);
+  }
+
+  /// Forward and backward. Keys are as many as queries.
+  void attention_of(const std::string& name, AttentionShape shape, DType dtype) {
+    shape.k_length = shape.q_length;
+    shape.scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    const int64_t tokens = shape.batch * shape.q_length;
+    const int64_t row = shape.num_heads * shape.head_dim, key_row = shape.num_kv_heads * shape.head_dim;
+    const Tensor q = filled({tokens, row}, dtype), out = filled({tokens, row}, dtype);
+    const Tensor dout = filled({tokens, row}, dtype), dq = filled({tokens, row}, dtype);
+    const auto of_keys = [&] { return filled({tokens, key_row}, dtype); };
+    const Tensor k = of_keys(), v = of_keys(), dk = of_keys(), dv = of_keys();
+    const Tensor lse = filled({shape.batch, shape.num_heads, shape.q_length}, DType::f32);
+    const auto queries = [&](const Tensor& base) { return Heads{.base = base, .token_stride = row}; };
+    const auto keys = [&](const Tensor& base) { return Heads{.base = base, .token_stride = key_row}; };
+    const Attention forward{.shape = shape, .q = queries(q), .k = keys(k), .v = keys(v), .out = out, .lse = lse};
+    computes(name, forward.flops(), [&] { context_.run(forward); });
+    const AttentionBackward backward{.shape = shape,
+                                     .q = queries(q),
+                                     .k = keys(k),
+                                     .v = keys(v),
+                                     .out = out,
+                                     .lse = lse,
+                                     .d_out = dout,
+                                     .dq = queries(dq),
+                                     .dk = keys(dk),
+                                     .dv = keys(dv)};
+    computes(name + ", backward", backward.flops(), [&] { context_.run(backward); });
   }
 
   void elementwise() {
@@ -136,6 +166,27 @@ class Timings {
     moves("AddTo, bf16 to f32", 5 * bytes, [&] { context_.run(AddTo{.x = x, .into = sum}); });
     moves("RmsNorm, bf16", 2 * bytes,
           [&] { context_.run(RmsNorm{.x = x, .weight = gamma, .y = y, .rstd = rstd, .eps = 1e-5}); });
+  }
+
+  /// The keys of the gradient of an embedding: ours, and CUB's radix sort beside it, which test_cuda_device has alone.
+  void sorting() {
+    const int64_t count = cuda::room_of_keys(8 * tokens_);
+    std::vector<int64_t> keys(static_cast<size_t>(count));
+    for (uint64_t i = 0; i < keys.size(); ++i)
+      keys[i] = static_cast<int64_t>(uint64_t{philox(1, i)[0] % 50304} << 32 | i);
+    const Tensor from = context_.upload<int64_t>({count}, keys), to = context_.empty({count}, DType::i64);
+    const auto& stream = dynamic_cast<const cuda::CudaStream&>(*context_.stream);
+    const auto of = [](const Tensor& tensor) { return reinterpret_cast<uint64_t*>(tensor.in_flight().raw()); };
+    const auto bytes = static_cast<double>(2 * from.bytes());
+    moves(fmt::format("sort of {} keys, and a copy", count), bytes, [&] {
+      context_.copy(from, to);
+      cuda::sort_keys({.stream = stream.handle()}, of(to), count);
+    });
+#ifndef NOUGHT_CUDA_EMULATED
+    const Tensor room = context_.empty({static_cast<int64_t>(cub_sort_room(count))}, DType::u8);
+    moves("the same by CUB's radix sort", bytes,
+          [&] { cub_sort(stream.handle(), room.in_flight().raw(), room.bytes(), of(from), of(to), count); });
+#endif
   }
 
   static constexpr int kRepeats = 3;
