@@ -27,8 +27,7 @@ end=$((SECONDS + 60 * minutes))
 
 # Where programs and files are: beside this script in a package, else in the repository.
 if [[ -x $here/nought && -x $here/test_cuda ]]; then
-  nought=$here/nought tests=$here/test_cuda files=$here
-  export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  nought=$here/with-libraries tests=$here/test_cuda files=$here
 else
   files=$(cd "$here/.." && pwd)
   if [[ -n $emulated ]]; then
@@ -109,12 +108,11 @@ train_both() {
     END { printf "%d losses: at most %.1e apart from those of the CPU\n", n, most; exit !(n > 0 && most < 1e-3) }'
 }
 losses() { sed -n 's/.*"loss":\([0-9.eE+-]*\).*/\1/p' "$1/metrics.jsonl"; }
-bench_step() {
-  local work=$1
-  shift
-  timeout "$within" "$nought" bench step "$work" --device cuda --samples 5 --breakdown "$@"
-  timeout "$within" "$nought" bench step "$work" --device cuda --samples 5 "$@" | tail -n 1
-}
+bench_step() (
+  cd "$files" # the folders that its files name lie there
+  timeout "$within" "$nought" bench step "$1" --device cuda --samples 5 --breakdown
+  timeout "$within" "$nought" bench step "$1" --device cuda --samples 5 | tail -n 1
+)
 timings() { # the tests' table: each operation beside the fastest copy and product
   timeout "$within" "$tests" --record "$out/timings.record" --gtest_filter='CudaFacts.*' --gtest_brief=1
 }
@@ -127,10 +125,29 @@ ledger() { # the peaks of the run above, as planned and as measured, but for the
     }
     END { print n - apart " of " n " categories as planned" (apart ? ", not " name : ""); exit !(n == 4 && !apart) }'
 }
+python_with_gpu() {
+  python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
+    { echo "no Python with a PyTorch that sees the GPU"; return 77; }
+}
 peer() {
-  python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { echo "no Python with a PyTorch that sees the GPU"; return 77; }
-  [[ -x $files/bench/compare.sh ]] || { echo "bench/compare.sh is in the repository, and not in a package"; return 77; }
-  timeout "$within" "$files/bench/compare.sh" --device cuda --python "$(command -v python3)" --rounds 2
+  python_with_gpu || return
+  timeout "$within" "$files/bench/compare.sh" --device cuda --python "$(command -v python3)" --rounds 3 --steps 9 --nought "$nought"
+}
+peer_attention() { # cuDNN's and FlashAttention, in the shapes of the timings
+  python_with_gpu || return
+  timeout "$within" python3 "$files/bench/peer/attention.py"
+}
+# probe_ranks N: logits of N processes on the one GPU, beside those of one.
+probe_ranks() {
+  local golden=$files/golden/open/llama count
+  [[ -d $golden ]] || golden=$files/tests/golden/open/llama
+  command -v mpirun >/dev/null || { echo "no mpirun on this machine: ranks of threads are among the tests of models"; return 77; }
+  for count in 1 "$1"; do
+    timeout "$within" "$nought" probe "$golden" --input "$golden/golden.safetensors" --device cuda:0 --ranks "$count" \
+      --output "$out/probe-$count.safetensors"
+  done
+  cmp "$out/probe-1.safetensors" "$out/probe-$1.safetensors"
+  echo "logits of $1 ranks on one GPU have the bits of one rank"
 }
 several_gpus() {
   local count mesh
@@ -147,7 +164,7 @@ several_gpus() {
 attention='*Attention*' products='MatMul*:CudaProducts*' streams='CudaStreams*:CudaTimeline*:CudaTransfers*:CudaDevice*'
 memory='CudaMemory*:CudaWorkspace*:*CudaPlan*:CudaOffload*' wire='Wire*:Compression*:CudaBits*:*CudaCompressed*'
 models='*CudaModels*:*CudaLayouts*'
-steps=50 works=(W4 W2 W1)
+steps=50 works=(W4 W2 W1 gpt2_1558m llama_8b_lora)
 if [[ -n $emulated ]]; then # one or two tests of each, and no times: they would be the emulator's
   attention='CudaAttention.operands*' products='MatMulTest.a_bf16*' streams='CudaStreams.one_stream*' memory='CudaMemory.*'
   wire='CudaBits.of_records_do_not*' models='*CudaLayouts.stages*qk_norms' steps=3 works=()
@@ -169,9 +186,15 @@ part models 120 run_tests models "$models"
 part wire 60 run_tests wire "$wire"
 part training 240 train_both "$steps"
 part ledger 10 ledger
-for work in "${works[@]}"; do part "step-$work" 120 bench_step "$work"; done
+for work in "${works[@]}"; do
+  file=$files/bench/gpu/$work.json
+  [[ -e $file ]] || file=$work
+  part "step-$work" 120 bench_step "$file"
+done
 if [[ -z $emulated ]]; then
   part timings 60 timings
+  part probe 60 probe_ranks 2
+  part attentions 60 peer_attention
   part peer 300 peer
   part several 300 several_gpus
 else

@@ -28,6 +28,7 @@ cp -r tests/golden/open "$folder/golden/"
 mkdir "$folder/docs" "$folder/examples"
 cp docs/*.md "$folder/docs/"
 cp examples/quickstart.json "$folder/examples/"
+cp -r bench "$folder/"
 # All but the C library and the loader, which go with the machine.
 ldd "$folder/test_cuda" "$folder/nought" | awk '$3 ~ /^\// {print $3}' |
   { grep -Ev '/(libc|libm|libdl|librt|libpthread|libresolv)\.so' || true; } |
@@ -47,7 +48,13 @@ while [ "$part" -lt 40 ]; do
 done
 exit 1
 END
-chmod +x "$folder/run.sh"
+cat >"$folder/with-libraries" <<'END'
+#!/bin/sh
+# nought with the libraries that it was linked with: other programs beside it keep their own.
+here=$(cd "$(dirname "$0")" && pwd)
+LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$here/nought" "$@"
+END
+chmod +x "$folder/run.sh" "$folder/with-libraries"
 if ! env -i LD_LIBRARY_PATH="$folder/lib" "$folder/test_cuda" --gtest_list_tests >/dev/null; then
   echo "package-cuda: error: the program does not start: see above" >&2
   exit 1

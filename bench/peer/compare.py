@@ -56,13 +56,13 @@ class Nought:
             self.environment["NOUGHT_ISA"] = options.isa
 
     def info(self):
-        lines = output_of([NOUGHT, "info"], self.environment).splitlines()
+        lines = output_of([self.options.nought or NOUGHT, "info"], self.environment).splitlines()
         pairs = [line.strip().split("  ", 1) for line in lines[1:]]
         return lines[0], {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
     def step(self, work):
         """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
-        command = [NOUGHT, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
+        command = [self.options.nought or NOUGHT, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
         command += ["--device", self.options.device, "--json"]
         figure = json.loads(output_of(command, self.environment))["figures"][0]
         if self.options.device == "cuda":  # whose peak is not known
@@ -176,6 +176,7 @@ def parse():
     arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments.add_argument("--debian", action="store_true", help="Debian's PyTorch instead of the newest")
     arguments.add_argument("--python", metavar="PATH", help="a Python that has a PyTorch of yours")
+    arguments.add_argument("--nought", metavar="PATH", help="a program that is built already, instead of building one")
     options = arguments.parse_args()
     for name in ("rounds", "steps", "threads"):
         if getattr(options, name) is not None and not 1 <= getattr(options, name) <= 1000:
@@ -200,14 +201,17 @@ def parse():
 
 def prepare(options):
     """Builds Nought and installs the peer; the Python that has it."""
-    print("compare: building Nought", flush=True)
-    output_of([os.path.join(ROOT, "scripts", "build.sh"), "release", "nought"], {})
+    if not options.nought:
+        print("compare: building Nought", flush=True)
+        output_of([os.path.join(ROOT, "scripts", "build.sh"), "release", "nought"], {})
     install = [os.path.join(settings.FOLDER, "install.sh"), "debian" if options.debian else "newest"]
     install += ["transformers"] * ("W5" in options.works)
     python = options.python
     if not python:
         done = subprocess.run(install, stdout=subprocess.PIPE, text=True, check=False)
         python = done.stdout.strip() if done.returncode == 0 else sys.exit(1)
+    if options.device == "cuda":
+        return python
     os.makedirs(settings.BUILT, exist_ok=True)
     source = os.path.join(settings.FOLDER, "mkl_as_on_intel.c")
     output_of(["gcc", "-shared", "-fPIC", "-o", os.path.join(settings.BUILT, "mkl_as_on_intel.so"), source], {})
