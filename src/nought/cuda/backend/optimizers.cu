@@ -100,10 +100,10 @@ __device__ void update_at(const Update& update, const UpdateArrays& a, int64_t i
 
 template <class Real, class Update>
 __global__ void __launch_bounds__(kThreads) update_kernel(Update update, UpdateArrays a, int64_t n, bool aligned) {
-  const int64_t packs = aligned ? n / kWidth : 0;
-  for (int64_t pack = thread_of_grid(); pack < packs; pack += threads_of_grid())
-    update_at<kWidth, Real>(update, a, pack * kWidth);
-  for (int64_t i = packs * kWidth + thread_of_grid(); i < n; i += threads_of_grid()) update_at<1, Real>(update, a, i);
+  const int64_t whole = aligned ? n - n % kWidth : 0;
+  for (int64_t i = kWidth * thread_of_grid(); i < whole; i += kWidth * threads_of_grid())
+    update_at<kWidth, Real>(update, a, i);
+  for (int64_t i = whole + thread_of_grid(); i < n; i += threads_of_grid()) update_at<1, Real>(update, a, i);
 }
 
 template <class Real>
