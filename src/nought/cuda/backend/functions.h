@@ -63,7 +63,7 @@ __device__ inline float tangent(float x) {  // hyperbolic
 }
 __device__ inline double tangent(double x) { return tanh(x); }
 
-/// The same where the result is rounded to 16 bits: by the instructions for powers and inverses, to a few units of
+/// A sigmoid for results that are rounded to 16 bits: by the instructions for powers and inverses, to a few units of
 /// fp32's last place. Memory is then the limit of activations, and no longer arithmetic.
 __device__ inline float rough_sigmoid(float x) { return rough_inverse(1.0f + power_of_2(-kLog2E * x)); }
 
