@@ -14,10 +14,10 @@ const Context& reference() {
   return context;
 }
 
-TEST(Reduction, adds_in_the_order_of_its_inputs_and_may_write_over_one_of_them) {
+TEST(Reduction, adds_in_the_order_of_its_inputs_or_in_pairs_and_may_write_over_one_of_them) {
   Reduction reduction(reference().kernels);
-  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {3, 1, 0, 2}})
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {3, 1, 0, 2}, {4, 2, 0, 1, 5, 3, 6}})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::pairwise_sum, ReduceOp::max, ReduceOp::min}) {
       std::vector<Tensor> inputs;
       for (const int rank : order) inputs.push_back(test::tensor_of(reference(), test::values_of<float>(rank, 1000)));
       const Tensor out = inputs[2];

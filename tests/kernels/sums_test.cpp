@@ -51,12 +51,14 @@ TEST_F(Sums, of_tensors_add_in_order_and_round_once) {
     for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       for (int64_t n : {1, 7, 33, 1003}) {
         for (uint64_t count : {1, 2, 3, 8}) {
-          std::vector<Tensor> inputs;
-          for (uint64_t i = 0; i < count; ++i) inputs.push_back(random({n}, dtype, i));
-          Tensor expected = empty({n}, dtype);
-          reference::run(SumTensors{.inputs = inputs, .out = expected});
-          run(SumTensors{.inputs = inputs, .out = inputs.back()});
-          expect_same_bits(inputs.back(), expected);
+          for (const bool pairwise : {false, true}) {
+            std::vector<Tensor> inputs;
+            for (uint64_t i = 0; i < count; ++i) inputs.push_back(random({n}, dtype, i));
+            Tensor expected = empty({n}, dtype);
+            reference::run(SumTensors{.inputs = inputs, .out = expected, .pairwise = pairwise});
+            run(SumTensors{.inputs = inputs, .out = inputs.back(), .pairwise = pairwise});
+            expect_same_bits(inputs.back(), expected);
+          }
         }
       }
     }

@@ -38,10 +38,19 @@ std::vector<T> values_of(int rank, int64_t n) {
   return values;
 }
 
-/// The reduction of element i over `ranks`, in that order: fp32 (f64 for f64, exact for integers), rounded once.
+/// The reduction of element i over `ranks`, in that order or in pairs: fp32 (f64 for f64, exact for integers), rounded
+/// once.
 template <class T>
 T reduced_at(const std::vector<int>& ranks, int64_t i, ReduceOp op) {
   using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, accumulator_t<T>>;
+  if (op == ReduceOp::pairwise_sum) {
+    std::vector<Sum> sums;
+    for (const int rank : ranks) sums.push_back(static_cast<Sum>(value_at<T>(rank, i)));
+    for (; sums.size() > 1; sums.resize((sums.size() + 1) / 2))
+      for (size_t k = 0; k < sums.size(); k += 2)
+        sums[k / 2] = k + 1 < sums.size() ? static_cast<Sum>(sums[k] + sums[k + 1]) : sums[k];
+    return static_cast<T>(sums.front());
+  }
   Sum result = static_cast<Sum>(value_at<T>(ranks[0], i));
   for (size_t k = 1; k < ranks.size(); ++k) {
     const Sum value = static_cast<Sum>(value_at<T>(ranks[k], i));

@@ -15,7 +15,10 @@
 
 namespace nought {
 
-enum class ReduceOp : uint8_t { sum, max, min };
+/// sum adds in the order of the ranks; pairwise_sum in a binary tree, so that neighbours come first.
+enum class ReduceOp : uint8_t { sum, max, min, pairwise_sum };
+
+constexpr bool adds(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::pairwise_sum; }
 
 /// How many rows all_to_all_v() sends to each rank and receives from each, by rank.
 struct RowCounts {

@@ -25,7 +25,7 @@ constexpr std::chrono::minutes kMeetingPatience(5);
 
 LinkedDevice::Combine combine_of(ReduceOp op) {
   using Combine = LinkedDevice::Combine;
-  return op == ReduceOp::sum ? Combine::sum : op == ReduceOp::max ? Combine::max : Combine::min;
+  return adds(op) ? Combine::sum : op == ReduceOp::max ? Combine::max : Combine::min;
 }
 
 /// The first rank of the group makes an identity, and tells the others.
@@ -213,10 +213,31 @@ class LinkedTransport final : public Transport {
       std::vector<const std::byte*> inputs;
       for (int peer = 0; peer < size(); ++peer)
         inputs.push_back(peer == rank() ? mine.raw() : room_of(peer, count).raw());
+      if (op == ReduceOp::pairwise_sum) inputs = add_pairs(call, std::move(inputs), rooms, stride, count);
       if (count > 0)
         links_->device.combine(lane_of(call), combine_of(op), inputs, own.flat(begin, begin + count).raw(), count,
                                whole.dtype());
     }
+  }
+
+  /// Adds neighbours, then sums of neighbours, into the rooms until two are left, or one.
+  std::vector<const std::byte*> add_pairs(const Call& call, std::vector<const std::byte*> inputs, const Tensor& rooms,
+                                          int64_t stride, int64_t count) const {
+    while (inputs.size() > 2) {
+      std::vector<const std::byte*> sums;
+      for (size_t i = 0; i < inputs.size(); i += 2) {
+        if (i + 1 == inputs.size() || count == 0) {
+          sums.push_back(inputs[i]);
+          continue;
+        }
+        std::byte* const into = rooms.flat(std::ssize(sums) * stride, std::ssize(sums) * stride + count).raw();
+        links_->device.combine(lane_of(call), LinkedDevice::Combine::sum, {inputs[i], inputs[i + 1]}, into, count,
+                               rooms.dtype());
+        sums.push_back(into);
+      }
+      inputs = std::move(sums);
+    }
+    return inputs;
   }
 
   std::unique_ptr<Transport> beneath_;

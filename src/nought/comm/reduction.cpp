@@ -23,7 +23,7 @@ void select(const std::vector<Tensor>& inputs, const Tensor& out, Better better)
 
 void Reduction::run(std::vector<Tensor> inputs, const Tensor& out, ReduceOp op) {
   if (out.numel() == 0) return;
-  if (op == ReduceOp::sum) return kernels_->run(SumTensors{std::move(inputs), out}, inline_);
+  if (adds(op)) return kernels_->run(SumTensors{std::move(inputs), out, op == ReduceOp::pairwise_sum}, inline_);
   visit_dtype(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (op == ReduceOp::max) {

@@ -29,7 +29,7 @@ template <class Op>
 bool fits(const Op& /*op*/) {
   return true;
 }
-bool fits(const SumTensors& op) { return op.inputs.size() <= kMostInputs; }
+bool fits(const SumTensors& op) { return std::ssize(op.inputs) <= (op.pairwise ? 2 : kMostInputs); }
 bool fits(const Route& op) { return op.logits.dim(1) <= kMostExperts; }
 bool fits(const RouteBackward& op) { return op.logits.dim(1) <= kMostExperts; }
 

@@ -1,3 +1,4 @@
+#include <bit>
 #include <vector>
 
 #include "nought/kernels/check.h"
@@ -59,6 +60,15 @@ void combine_columns(const float* partials, int64_t count, const Tensor& out_ten
   });
 }
 
+/// The sum of so many inputs at i, in a binary tree.
+template <class T, class Access>
+hn::Vec<F32> pairwise_sum(const T* const* inputs, size_t count, int64_t i, Access access) {
+  const F32 d;
+  if (count == 1) return access.load(d, inputs[0] + i);
+  const size_t left = std::bit_floor(count - 1);
+  return hn::Add(pairwise_sum(inputs, left, i, access), pairwise_sum(inputs + left, count - left, i, access));
+}
+
 void sum_tensors(const SumTensors& op) {
   visit(op.out.dtype(), [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
@@ -70,6 +80,10 @@ void sum_tensors(const SumTensors& op) {
     if (inputs.size() == 2)
       return sweep(d, 0, op.out.numel(), [=, a = inputs[0], b = inputs[1]](int64_t i, auto access) HWY_ATTR {
         access.store(d, hn::Add(access.load(d, a + i), access.load(d, b + i)), out + i);
+      });
+    if (op.pairwise)
+      return sweep(d, 0, op.out.numel(), [=, count = inputs.size()](int64_t i, auto access) HWY_ATTR {
+        access.store(d, pairwise_sum(first, count, i, access), out + i);
       });
     sweep(d, 0, op.out.numel(), [=, count = inputs.size()](int64_t i, auto access) HWY_ATTR {
       auto sum = access.load(d, first[0] + i);

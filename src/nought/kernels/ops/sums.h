@@ -20,15 +20,17 @@ struct SumRows {
 
 /// out = inputs[0] + inputs[1] + ..., in that order, accumulated in fp32 (f64 for f64; exact for integers) and rounded
 /// once. All tensors have one dtype and size; integers are allowed. out may be one of the inputs. Runs on the calling
-/// thread alone.
+/// thread alone. pairwise: in a binary tree instead, whose left half is the largest power of two of the inputs.
 struct SumTensors {
   std::vector<Tensor> inputs;
   Tensor out;
+  bool pairwise = false;
 
   template <class V>
   void visit(V& v) const {
     v("an input", inputs, kReads);
     v("out", out, kWrites);
+    v("pairwise", pairwise);
   }
 };
 

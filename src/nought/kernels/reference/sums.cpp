@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "nought/kernels/check.h"
@@ -7,12 +8,24 @@
 namespace nought::reference {
 namespace {
 
+/// The sum of element i of so many inputs, in a binary tree.
+template <class T, class Sum>
+Sum pairwise_sum(const T* const* inputs, size_t count, int64_t i) {
+  if (count == 1) return Sum{inputs[0][i]};
+  const size_t left = std::bit_floor(count - 1);
+  return static_cast<Sum>(pairwise_sum<T, Sum>(inputs, left, i) + pairwise_sum<T, Sum>(inputs + left, count - left, i));
+}
+
 template <class T, class Sum>
 void sum_tensors(const SumTensors& op) {
   std::vector<const T*> inputs;
   for (const Tensor& input : op.inputs) inputs.push_back(input.data<T>());
   T* out = op.out.data<T>();
   for (int64_t i = 0; i < op.out.numel(); ++i) {
+    if (op.pairwise) {
+      out[i] = static_cast<T>(pairwise_sum<T, Sum>(inputs.data(), inputs.size(), i));
+      continue;
+    }
     Sum sum{inputs[0][i]};
     for (size_t k = 1; k < inputs.size(); ++k) sum = static_cast<Sum>(sum + Sum{inputs[k][i]});
     out[i] = static_cast<T>(sum);
