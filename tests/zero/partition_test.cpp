@@ -27,6 +27,25 @@ TEST(Partition, shards_are_equal_aligned_and_hold_every_element_once) {
     }
 }
 
+TEST(Partition, virtual_ranks_own_the_same_on_any_number_of_ranks) {
+  for (const int64_t size : {1, 31, 257, 5000, 8192}) {
+    Segment segment;
+    segment.size = size;
+    const Partition eight(segment, 8, 8);
+    EXPECT_EQ(eight.shard(), Partition(segment, 8).shard());
+    for (const int ranks : {1, 2, 4}) {
+      const Partition fewer(segment, ranks, 8);
+      EXPECT_EQ(fewer.padded(), eight.padded());
+      ASSERT_EQ(fewer.virtual_shards(), 8 / ranks);
+      for (int rank = 0; rank < 8; ++rank) {
+        const int64_t begin = fewer.owned(rank / fewer.virtual_shards()).begin;
+        const Interval part = fewer.virtual_shard(rank % fewer.virtual_shards());
+        EXPECT_EQ((Interval{begin + part.begin, begin + part.end}), eight.owned(rank));
+      }
+    }
+  }
+}
+
 TEST(Partition, a_unit_without_parameters_has_empty_shards) {
   const Partition nothing(0, 4);
   EXPECT_EQ(nothing.padded(), 0);

@@ -7,15 +7,27 @@ GradientStore::GradientStore(const Context& context, DType dtype, const OffloadT
       context_(context),
       dtype_(dtype) {}
 
-OffloadPool::Slot GradientStore::add(int64_t numel, Interval counted) {
-  rooms_.push_back({.numel = numel, .counted = counted});
+namespace {
+
+void square_each(const Context& host, const Tensor& sum, const std::vector<Interval>& counted, const Tensor& squares) {
+  for (size_t i = 0; i < counted.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    host.run(SumSquares{.x = sum.flat(counted[i].begin, counted[i].end), .out = squares.flat(at, at + 1)});
+  }
+}
+
+}  // namespace
+
+OffloadPool::Slot GradientStore::add(int64_t numel, std::vector<Interval> counted) {
+  const int64_t first = rooms_.empty() ? 0 : rooms_.back().first + std::ssize(rooms_.back().counted);
+  rooms_.push_back({.numel = numel, .counted = std::move(counted), .first = first});
   return OffloadPool::add(numel, dtype_);
 }
 
 void GradientStore::open() {
   OffloadPool::open();
-  squares_ = Tensor::zeros(*context_.memory, {static_cast<int64_t>(rooms_.size())}, DType::f64, Category::workspace,
-                           context_.memory->host_pool());
+  const int64_t squares = rooms_.empty() ? 0 : rooms_.back().first + std::ssize(rooms_.back().counted);
+  squares_ = Tensor::zeros(*context_.memory, {squares}, DType::f64, Category::workspace, context_.memory->host_pool());
 }
 
 Event GradientStore::take(Slot slot, const Tensor& from, bool add, bool last) {
@@ -23,8 +35,8 @@ Event GradientStore::take(Slot slot, const Tensor& from, bool add, bool last) {
   room.squared = last;
   OffloadPool::Then square;
   if (last && !room.counted.empty())
-    square = [counted = room.counted, out = square_of(slot)](const Context& host, const Tensor& sum) {
-      host.run(SumSquares{.x = sum.flat(counted.begin, counted.end), .out = out});
+    square = [counted = room.counted, out = squares_of(room)](const Context& host, const Tensor& sum) {
+      square_each(host, sum, counted, out);
     };
   return add_to(slot, from, add, std::move(square));
 }
@@ -42,13 +54,12 @@ Tensor GradientStore::await(const Arrival& arrival) {
 
 Tensor GradientStore::square(Slot slot) {
   Room& room = rooms_[slot];
-  const Tensor square = square_of(slot);
+  const Tensor squares = squares_of(room);
   if (!room.squared) {
-    const Tensor sum = values(slot);
-    host().run(SumSquares{.x = sum.flat(room.counted.begin, room.counted.end), .out = square});
+    square_each(host(), values(slot), room.counted, squares);
     room.squared = true;
   }
-  return square;
+  return squares;
 }
 
 void GradientStore::reset() {

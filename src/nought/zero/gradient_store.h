@@ -19,8 +19,8 @@ class GradientStore : public OffloadPool {
   /// owner: the name of this rank in messages about its file.
   GradientStore(const Context& context, DType dtype, const OffloadTier& tier, const std::string& owner);
 
-  /// Makes room for so many elements, of which `counted` count in the norm.
-  Slot add(int64_t numel, Interval counted);
+  /// Makes room for so many elements. The squares of each interval of `counted` are summed by themselves.
+  Slot add(int64_t numel, std::vector<Interval> counted);
   /// All rooms are added.
   void open();
   bool in_file() const { return tier().pool == Pool::file; }
@@ -38,7 +38,7 @@ class GradientStore : public OffloadPool {
   Arrival bring(Slot slot, Interval elements);
   /// The compute stream goes on when it is there.
   Tensor await(const Arrival& arrival);
-  /// The sum of squares of what counts of the step's sum, f64 [1], where the host computes.
+  /// The sums of squares of the intervals that count of the step's sum, f64, where the host computes.
   Tensor square(Slot slot);
   /// A step ends.
   void reset();
@@ -46,18 +46,16 @@ class GradientStore : public OffloadPool {
  private:
   struct Room {
     int64_t numel = 0;
-    Interval counted = {};
+    std::vector<Interval> counted = {};
+    int64_t first = 0;     // of their sums of squares
     bool squared = false;  // the sum of squares is known
   };
-  Tensor square_of(Slot slot) const {
-    const auto at = static_cast<int64_t>(slot);
-    return squares_.flat(at, at + 1);
-  }
+  Tensor squares_of(const Room& room) const { return squares_.flat(room.first, room.first + std::ssize(room.counted)); }
 
   Context context_;
   DType dtype_;
   std::vector<Room> rooms_;  // by slot
-  Tensor squares_;           // f64, one for each slot
+  Tensor squares_;           // f64, of each slot those of its intervals
 };
 
 }  // namespace nought

@@ -4,6 +4,7 @@
 // of a segment of `size` elements is padded to `ranks` equal shards; rank r owns [r * shard, (r + 1) * shard).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -38,21 +39,31 @@ class Partition {
     shard_ = round_up(ceil_div(size, ranks), alignment);
   }
   /// Cuts a segment. Shards of codes are multiples of so many blocks that every rank's shard of the scales has the
-  /// scales of its codes.
-  Partition(const Segment& segment, int ranks)
+  /// scales of its codes. Each of virtual_ranks, a multiple of the ranks, owns what it owned among as many ranks; 0:
+  /// the ranks.
+  Partition(const Segment& segment, int ranks, int virtual_ranks = 0)
       : Partition(segment.size, ranks,
-                  segment.content == SegmentContent::codes ? kAlignment * kCodeBlockBytes : kAlignment) {}
+                  (segment.content == SegmentContent::codes ? kAlignment * kCodeBlockBytes : kAlignment) *
+                      std::max(virtual_ranks / ranks, 1)) {
+    virtual_shards_ = std::max(virtual_ranks / ranks, 1);
+  }
 
   int64_t size() const { return size_; }
   int64_t shard() const { return shard_; }
   int64_t padded() const { return shard_ * ranks_; }
   int ranks() const { return ranks_; }
+  /// How many virtual ranks a shard is of, and what each of them has of it.
+  int virtual_shards() const { return virtual_shards_; }
+  Interval virtual_shard(int index) const {
+    const int64_t each = shard_ / virtual_shards_;
+    return {index * each, (index + 1) * each};
+  }
   /// The elements that a rank owns; the last ones may lie in the padding.
   Interval owned(int rank) const { return {rank * shard_, (rank + 1) * shard_}; }
 
  private:
   int64_t size_ = 0, shard_ = 0;
-  int ranks_ = 1;
+  int ranks_ = 1, virtual_shards_ = 1;
 };
 
 /// The parts of parameters that lie in `interval` of a segment's flat buffer, in order; padding belongs to none.

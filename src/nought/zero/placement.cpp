@@ -217,6 +217,16 @@ Interval counted_for_all(const Segment& segment, const Partition& partition, con
   return intersect(shard, over_replicas.owned(mesh.coordinate(Axis::replicate)));
 }
 
+std::vector<Interval> counted_by_virtual_ranks(const Segment& segment, const Partition& partition, const Mesh& mesh) {
+  const Interval counted = counted_for_all(segment, partition, mesh);
+  std::vector<Interval> each;
+  for (int i = 0; i < partition.virtual_shards(); ++i) {
+    const Interval part = intersect(counted, partition.virtual_shard(i));
+    if (!part.empty()) each.push_back(part);
+  }
+  return each;
+}
+
 Communicator& ranks_along(Axis axis, const Mesh& mesh) {
   switch (axis) {
     case Axis::tensor:

@@ -85,6 +85,8 @@ bool writes_for_all(const Segment& segment, const Mesh& mesh);
 /// Elements of this rank's shard that it counts in sums over all elements, each of which one rank counts. Replicas
 /// share the shard out: they count what they would own if all of them had formed one group.
 Interval counted_for_all(const Segment& segment, const Partition& partition, const Mesh& mesh);
+/// What counted_for_all() has of the shard of each virtual rank that this rank stands for; nothing of the others.
+std::vector<Interval> counted_by_virtual_ranks(const Segment& segment, const Partition& partition, const Mesh& mesh);
 
 /// Elements that go from one part to another without a gap in either: [from, from + size) of the flattened source part
 /// to [to, to + size) of the flattened target part.

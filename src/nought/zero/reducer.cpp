@@ -17,26 +17,28 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const ShardingOptions
   // Gradients to which replicas add theirs stay on the device.
   if (!stay && mesh_.group(Group::replicas).size() == 1)
     store_ = std::make_unique<GradientStore>(context_, dtype_, tier, fmt::format("rank {}", mesh_.world().rank()));
-  for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) add_segment(at, options.policy);
+  for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) add_segment(at, options);
   if (store_) store_->open();
   reductions_.emplace(context_, mesh_, options, segments_, store_.get());
 }
 
-void Reducer::add_segment(SegmentIndex at, const Policy& policy) {
+void Reducer::add_segment(SegmentIndex at, const ShardingOptions& options) {
   const Unit& unit = *units_[at.unit];
   const Segment& segment = unit.segments()[at.segment];
   Communicator& ranks = mesh_.group(sharing_group(segment.cut_along));
   SegmentGradients added{.at = at,
                          .unit = &unit,
                          .ranks = &ranks,
-                         .policy = policy.for_ranks(ranks.size()),
-                         .partition = {segment.size, ranks.size()}};
+                         .policy = options.policy.for_ranks(ranks.size()),
+                         .partition = Partition(segment, ranks.size(), options.virtual_ranks)};
   const Partition& partition = added.partition;
   added.gaps = gaps_in(unit, at.segment, partition.padded());
-  shards_ |= added.policy.shard_gradients;
   const bool is_alone = store_ && store_->in_file() && ranks.size() == 1;
+  // A tree has room for sums alone: what is in a file is brought when two of them meet.
+  if (is_alone && tree_levels(options) > 0) added.policy.shard_gradients = true;
+  shards_ |= added.policy.shard_gradients;
   if (store_ && !unit.has_copy() && !unit.is_copy() && (added.policy.shard_gradients || is_alone))
-    added.stored = store_->add(partition.shard(), counted_for_all(segment, partition, mesh_));
+    added.stored = store_->add(partition.shard(), counted_by_virtual_ranks(segment, partition, mesh_));
   if (in_file(added)) {
     added.whole.written.assign(unit.parameters().size(), false);
   } else if (added.policy.shard_gradients) {
@@ -46,7 +48,27 @@ void Reducer::add_segment(SegmentIndex at, const Policy& policy) {
     added.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                    std::vector<bool>(unit.parameters().size(), false)};
   }
+  if (tree_levels(options) > 0) add_tree(added, options);
   segments_.push_back(std::move(added));
+}
+
+int Reducer::tree_levels(const ShardingOptions& options) const {
+  return options.virtual_ranks == 0 ? 0
+                                    : TreeSums::levels_of(options.virtual_ranks / mesh_.group(Group::samples).size());
+}
+
+void Reducer::add_tree(SegmentGradients& to, const ShardingOptions& options) {
+  const int levels = tree_levels(options);
+  has_trees_ = true;
+  if (to.stored) {
+    std::vector<OffloadPool::Slot> slots{*to.stored};
+    while (std::ssize(slots) < levels) slots.push_back(store_->add(to.partition.shard(), {}));
+    to.tree = TreeSums(*store_, std::move(slots));
+    return;
+  }
+  std::vector<Tensor> sums{to.policy.shard_gradients ? to.shard : to.whole.values};
+  while (std::ssize(sums) < levels) sums.push_back(context_.zeros(sums.front().shape(), dtype_, Category::gradients));
+  to.tree = TreeSums(std::move(sums));
 }
 
 size_t Reducer::place_of(SegmentIndex at) const {
@@ -57,30 +79,34 @@ size_t Reducer::place_of(SegmentIndex at) const {
   return static_cast<size_t>(found - segments_.begin());
 }
 
-Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
+Reducer::MicroBatch Reducer::begin_micro_batch(bool last) {
   MicroBatch begun;
   begun.last_ = last;
+  const int64_t number = begun_++;
   if (store_) begun.begun_.assign(segments_.size(), false);
-  if (!shards_) return begun;
+  if (!shards_ && !has_trees_) return begun;
   for (const SegmentGradients& state : segments_)
-    begun.wholes_.push_back({{}, std::vector<bool>(state.unit->parameters().size(), false)});
+    begun.wholes_.push_back(
+        {.written = std::vector<bool>(state.unit->parameters().size(), false), .micro_batch = number});
   return begun;
 }
 
 void Reducer::keep_local(bool keeps) {
-  require(!keeps || !shards_, "a rank keeps no whole gradients of its own where they are sharded");
+  require(!keeps || (!shards_ && !has_trees_), "a rank keeps no whole gradients of its own where they are sharded");
   keeps_local_ = keeps;
 }
 
 WholeGradients& Reducer::whole_of(MicroBatch& of, size_t place) {
-  return segments_[place].policy.shard_gradients ? of.wholes_[place] : segments_[place].whole;
+  return is_of_micro_batch(segments_[place]) ? of.wholes_[place] : segments_[place].whole;
 }
 
 void Reducer::make_whole(SegmentGradients& state, WholeGradients& whole) {
   if (whole.values) return;
   reductions_->make_room();
-  whole.values =
-      state.swaps_whole() ? take_up(state) : context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  if (state.tree && !state.policy.shard_gradients) whole.values = state.tree.place_of(whole.micro_batch);
+  if (!whole.values)
+    whole.values =
+        state.swaps_whole() ? take_up(state) : context_.empty({state.partition.padded()}, dtype_, Category::gradients);
   for (const auto& [range, values] : std::exchange(whole.early, {}))
     context_.copy(values, whole.values.flat(range.begin, range.end));
 }
@@ -132,7 +158,7 @@ void Reducer::finish(MicroBatch& of, size_t unit) {
     if (state.at.unit != unit) continue;
     if (state.swaps_whole()) {
       finish_swapped(of, place);
-    } else if (state.policy.shard_gradients || of.last_) {
+    } else if (is_of_micro_batch(state) || of.last_) {
       finish(state, whole_of(of, place), of.last_);
     }
   }
@@ -141,7 +167,7 @@ void Reducer::finish(MicroBatch& of, size_t unit) {
 void Reducer::reduce_so_far(MicroBatch& of, size_t unit) {
   for (size_t place = 0; place < segments_.size(); ++place) {
     SegmentGradients& state = segments_[place];
-    if (state.at.unit != unit) continue;
+    if (state.at.unit != unit || state.tree) continue;  // a tree gets all that a micro-batch gives at once
     if (state.policy.shard_gradients) finish(state, of.wholes_[place], /*last=*/false);
     if (state.swaps_whole() && state.whole.values && state.open == 1) put_back(state, /*last=*/false);
   }
@@ -154,8 +180,22 @@ void Reducer::finish(SegmentGradients& state, WholeGradients& whole, bool last) 
     state.finished = state.completed = true;
     return;
   }
-  reductions_->begin(state, whole, last);
+  if (state.tree && !state.policy.shard_gradients) {
+    state.tree.add(context_, whole.micro_batch, std::exchange(whole.values, {}), last);
+    if (!last) return;
+    reductions_->begin(state, state.whole, last);
+  } else {
+    reductions_->begin(state, whole, last);
+  }
   if (state.policy.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
+  state.finished = true;
+  if (!overlap_) reductions_->complete();
+}
+
+void Reducer::finish_left_out(SegmentGradients& state) {
+  if (!state.tree) return finish(state, state.whole, /*last=*/true);
+  state.tree.finish(context_, begun_, state.partition.padded(), dtype_);
+  reductions_->begin(state, state.whole, /*last=*/true);
   state.finished = true;
   if (!overlap_) reductions_->complete();
 }
@@ -167,11 +207,11 @@ void Reducer::finish_step() {
     if (segments_[i].swaps_whole() && !segments_[i].finished) {
       put_back(segments_[i], /*last=*/true);
     } else if (!segments_[i].policy.shard_gradients && !segments_[i].finished) {
-      finish(segments_[i], segments_[i].whole, /*last=*/true);
+      finish_left_out(segments_[i]);
     }
   settle();
   for (size_t i = segments_.size(); i-- > 0;) {
-    const SegmentGradients& state = segments_[i];
+    SegmentGradients& state = segments_[i];
     if (!state.policy.shard_gradients) continue;
     if (!state.shard_begun && in_file(state)) {
       store_->take(*state.stored, context_.zeros({state.partition.shard()}, dtype_, Category::gradients),
@@ -180,6 +220,8 @@ void Reducer::finish_step() {
       std::memset(state.shard.raw(), 0, static_cast<size_t>(state.shard.bytes()));
     } else if (!state.shard_begun) {
       context_.zero(state.shard);
+    } else if (state.tree) {
+      state.tree.finish(context_, begun_, state.partition.shard(), dtype_);
     }
     if (!state.crossed) reductions_->cross(state);
   }
@@ -217,7 +259,9 @@ Tensor Reducer::reduced(SegmentIndex at) const {
 }
 
 void Reducer::reset() {
+  begun_ = 0;
   for (SegmentGradients& state : segments_) {
+    state.tree.reset();
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
     state.shard_begun = state.finished = state.completed = state.in_place = state.crossed = false;
     state.reduction = state.arrival = {};

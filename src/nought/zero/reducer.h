@@ -9,6 +9,9 @@
 // (GradientStore). In a file are then also the whole gradients of segments that one rank has for itself: those come
 // back for each micro-batch, which adds to them.
 //
+// With virtual ranks each micro-batch has gradients of its own under every policy, and they meet in a tree (TreeSums):
+// where they are sharded behind the reductions, else before the one of the step.
+//
 // How gradients travel: Reductions.
 #pragma once
 
@@ -46,7 +49,7 @@ class Reducer {
   class MicroBatch;
   /// Begins a micro-batch. Without gradient sharding its gradients are added to those of the others of the step, and
   /// the Units are reduced when they are final for the `last` one: the one whose gradients are final last.
-  MicroBatch begin_micro_batch(bool last) const;
+  MicroBatch begin_micro_batch(bool last);
   /// Where parameters [first, last] of a Unit, which are trained, write their gradient. early: long before those of the
   /// Unit's other parameters, so that with gradient sharding it gets room of its own and the whole buffer is made when
   /// the first of the others comes.
@@ -70,6 +73,7 @@ class Reducer {
   /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
   Tensor reduced(SegmentIndex at) const;
   DType dtype() const { return dtype_; }
+  const Partition& partition(SegmentIndex at) const { return segments_[place_of(at)].partition; }
   /// Null if all gradients stay on the device.
   GradientStore* store() const { return store_.get(); }
   /// The segment's number there, whose room has what reduced() has; nothing if its gradients are on the device.
@@ -84,10 +88,15 @@ class Reducer {
   void keep_until(const Event& read) { read_ = read; }
 
  private:
-  void add_segment(SegmentIndex at, const Policy& policy);
+  void add_segment(SegmentIndex at, const ShardingOptions& options);
+  /// How many sums the tree of a segment keeps: none with one micro-batch in a step.
+  int tree_levels(const ShardingOptions& options) const;
+  void add_tree(SegmentGradients& to, const ShardingOptions& options);
   /// Its place in segments_; Error if it is not trained.
   size_t place_of(SegmentIndex at) const;
   WholeGradients& whole_of(MicroBatch& of, size_t place);
+  /// Whether each micro-batch has whole gradients of its own of the segment.
+  static bool is_of_micro_batch(const SegmentGradients& state) { return state.policy.shard_gradients || state.tree; }
   Tensor early_part(const SegmentGradients& state, WholeGradients& whole, Interval range, bool accumulate);
   /// Makes the whole buffer unless there is one, with what came early.
   void make_whole(SegmentGradients& state, WholeGradients& whole);
@@ -100,6 +109,8 @@ class Reducer {
   void finish_swapped(MicroBatch& of, size_t place);
   /// last: of the step's micro-batches.
   void finish(SegmentGradients& state, WholeGradients& whole, bool last);
+  /// The last micro-batch has left the segment out, whose gradients are not sharded.
+  void finish_left_out(SegmentGradients& state);
   /// See keep_until().
   void await_readers();
   void clear_unwritten(SegmentGradients& state, WholeGradients& whole);
@@ -113,6 +124,8 @@ class Reducer {
   DType dtype_;
   bool overlap_;
   bool shards_ = false;  // the gradients of some segment are sharded
+  bool has_trees_ = false;
+  int64_t begun_ = 0;  // micro-batches of the step
   bool keeps_local_ = false;
   std::vector<SegmentGradients> segments_;  // those that are trained
   Event read_;
@@ -125,7 +138,7 @@ class Reducer {
 class Reducer::MicroBatch {
   friend class Reducer;
   bool last_ = true;
-  std::vector<WholeGradients> wholes_;  // with gradient sharding, one for each trained segment
+  std::vector<WholeGradients> wholes_;  // with gradient sharding or trees, one for each trained segment
   std::vector<bool> begun_;             // it adds to the whole gradients of these segments, which are in a file
 };
 

@@ -20,6 +20,7 @@ Reductions::Reductions(const Context& context, const Mesh& mesh, const ShardingO
       store_(store),
       dtype_(options.gradient_dtype),
       wire_(options.codes.gradient_bits > 0 ? dtype_ : options.wire()),
+      sum_(options.virtual_ranks > 0 ? ReduceOp::pairwise_sum : ReduceOp::sum),
       codes_(options.codes) {
   std::vector<SharedSegment> shared;
   for (const SegmentGradients& each : segments_)
@@ -65,7 +66,7 @@ void Reductions::reduce_whole(SegmentGradients& of) {
   const Interval own = of.partition.owned(ranks.rank());
   const FlightSubject subject(mesh_.world(), of.unit->name());
   const Tensor sent = to_wire(of.whole.values), mine = sent.flat(own.begin, own.end);
-  Event event = over_replicas(ranks.size() > 1 ? ranks.reduce_scatter(sent, mine) : Event(), mine);
+  Event event = over_replicas(ranks.size() > 1 ? ranks.reduce_scatter(sent, mine, sum_) : Event(), mine);
   if (!of.policy.shard_optimizer && ranks.size() > 1) {
     if (has_replicas()) ranks.follow(event);
     event = ranks.all_gather(mine, sent);
@@ -79,34 +80,49 @@ void Reductions::reduce_whole(SegmentGradients& of) {
   send({.ranks = &ranks, .event = event, .sent = sent, .destinations = {destination}, .final = {place_of(of)}});
 }
 
+Reductions::Destination Reductions::shard_destination(SegmentGradients& of, int64_t micro_batch, const Tensor& from,
+                                                      bool last) const {
+  const bool add = std::exchange(of.shard_begun, true);
+  if (of.tree) return {.from = from, .into = {}, .last = last, .tree = &of.tree, .micro_batch = micro_batch};
+  return {from, of.shard, add, of.stored, last};
+}
+
 void Reductions::reduce_to_shard(SegmentGradients& of, WholeGradients& whole, bool last) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
-  const bool direct = !of.shard_begun && wire_ == dtype_ && !of.stored;
+  const Tensor place = wire_ != dtype_ || of.stored ? Tensor()
+                       : of.tree                    ? of.tree.place_of(whole.micro_batch)
+                       : of.shard_begun             ? Tensor()
+                                                    : of.shard;
+  const bool direct = place.defined();
   const int64_t numel = of.partition.shard();
-  const Tensor sum = direct      ? of.shard
+  const Tensor sum = direct      ? place
                      : of.stored ? store_->device_room(numel, wire_, Category::gradients)
                                  : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*of.ranks, of.unit->name());
   Flight flight{.ranks = of.ranks, .event = {}, .sent = sent, .destinations = {}};
   begin_reduction(flight, of, sum);
-  if (!direct) flight.destinations.push_back({sum, of.shard, of.shard_begun, of.stored, last});
+  const Destination destination = shard_destination(of, whole.micro_batch, sum, last);
+  if (!direct || of.tree) flight.destinations.push_back(destination);
   if (last) flight.last = {place_of(of)};
   if (!has_replicas()) flight.final = flight.last;
   send(std::move(flight));
-  of.shard_begun = true;
 }
 
 /// The first segment of a bucket makes room for all; the last one sends it.
 void Reductions::pack(SegmentGradients& of, WholeGradients& whole, bool last) {
   const auto found = filling_.find(of.ranks);
-  if (found != filling_.end() && (found->second.bucket != of.bucket || found->second.present[of.place]))
-    send_filling(*of.ranks);
+  const auto is_another = [&](const Filling& filling) {
+    return filling.bucket != of.bucket || filling.present[of.place] ||
+           (of.tree && filling.micro_batch != whole.micro_batch);
+  };
+  if (found != filling_.end() && is_another(found->second)) send_filling(*of.ranks);
   const Bucket& bucket = buckets_[of.bucket];
   if (!filling_.contains(of.ranks)) {
     make_room();
     filling_[of.ranks] = {.bucket = of.bucket,
                           .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
-                          .present = std::vector<bool>(bucket.members().size(), false)};
+                          .present = std::vector<bool>(bucket.members().size(), false),
+                          .micro_batch = whole.micro_batch};
   }
   Filling& filling = filling_[of.ranks];
   for (int rank = 0; rank < of.ranks->size(); ++rank) {
@@ -144,7 +160,7 @@ void Reductions::send_bucket(Filling filling) {
       } else if (of.policy.shard_gradients && rank == ranks.rank()) {
         const std::vector<size_t>& last = filling.last;
         const bool is_last = std::find(last.begin(), last.end(), bucket.members()[place]) != last.end();
-        flight.destinations.push_back({part, of.shard, std::exchange(of.shard_begun, true), of.stored, is_last});
+        flight.destinations.push_back(shard_destination(of, filling.micro_batch, part, is_last));
       } else if (!of.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = of.partition.owned(rank);
         flight.destinations.push_back({part, of.whole.values.flat(owned.begin, owned.end)});
@@ -183,8 +199,10 @@ void Reductions::complete(const Flight& flight) {
   if (flight.quantized) flight.quantized->complete();
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
-  for (const auto& [from, into, add, stored, last] : flight.destinations) {
-    if (stored) {
+  for (const auto& [from, into, add, stored, last, tree, micro_batch] : flight.destinations) {
+    if (tree != nullptr) {
+      arrival = tree->add(context_, micro_batch, from, last);
+    } else if (stored) {
       arrival = store_->take(*stored, from, add, last);
     } else if (add) {
       context_.run(AddTo{.x = from, .into = into});
@@ -241,7 +259,7 @@ std::vector<RankLocalTensor> Reductions::errors() const {
 
 void Reductions::begin_reduction(Flight& flight, const SegmentGradients& of, const Tensor& sum) {
   if (!is_quantized(of)) {
-    flight.event = of.ranks->reduce_scatter(flight.sent, sum);
+    flight.event = of.ranks->reduce_scatter(flight.sent, sum, sum_);
     return;
   }
   const Tensor whole = std::exchange(flight.sent, {});  // the codes travel in its place
@@ -253,7 +271,7 @@ Event Reductions::over_replicas(const Event& reduced, const Tensor& sum) const {
   if (!has_replicas()) return reduced;
   Communicator& replicas = mesh_.group(Group::replicas);
   replicas.follow(reduced);
-  return replicas.all_reduce(sum);
+  return replicas.all_reduce(sum, sum_);
 }
 
 void Reductions::cross(const std::vector<size_t>& places) {
@@ -263,7 +281,7 @@ void Reductions::cross(const std::vector<size_t>& places) {
   for (const size_t place : places) segments_[place].crossed = true;
   if (places.size() == 1 && wire_ == dtype_) {
     SegmentGradients& alone = segments_[places.front()];
-    alone.reduction = replicas.all_reduce(alone.shard), alone.in_place = true;
+    alone.reduction = replicas.all_reduce(alone.shard, sum_), alone.in_place = true;
     return;
   }
   int64_t size = 0;
@@ -281,7 +299,7 @@ void Reductions::cross(const std::vector<size_t>& places) {
     copy_as(context_, shard, part);
     flight.destinations.push_back({part, shard});
   }
-  flight.event = replicas.all_reduce(flight.sent);
+  flight.event = replicas.all_reduce(flight.sent, sum_);
   crossings_.push_back(std::move(flight));
 }
 

@@ -58,7 +58,11 @@ class Reductions {
     bool add = false;
     std::optional<size_t> stored = {};  // its number in the store, in place of `into`
     bool last = false;                  // nothing follows in this step
+    TreeSums* tree = nullptr;           // adds it in place of all these
+    int64_t micro_batch = 0;
   };
+  /// Where a micro-batch's shard of the gradients goes; makes it begun.
+  Destination shard_destination(SegmentGradients& of, int64_t micro_batch, const Tensor& from, bool last) const;
   /// A reduction under way. It keeps what is sent until it is complete, so that what is alive depends on the program
   /// alone, never on the wire.
   struct Flight {
@@ -74,7 +78,8 @@ class Reductions {
   struct Filling {
     size_t bucket = 0;
     Tensor packed;
-    std::vector<bool> present;      // for each place in the bucket
+    std::vector<bool> present;  // for each place in the bucket
+    int64_t micro_batch = 0;
     std::vector<size_t> last = {};  // see Flight
   };
   size_t place_of(const SegmentGradients& of) const { return static_cast<size_t>(&of - segments_.data()); }
@@ -108,6 +113,7 @@ class Reductions {
   std::vector<SegmentGradients>& segments_;
   GradientStore* store_;
   DType dtype_, wire_;
+  ReduceOp sum_;  // in the order of the ranks, or in a tree
   WireOptions codes_;
   std::vector<WireErrors> errors_;  // with feedback, one for each bucket
   std::vector<Bucket> buckets_;

@@ -23,7 +23,8 @@ ParameterOffload offload_on(const Memory& memory, ParameterOffload offload) {
 }  // namespace
 
 Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload, int weight_bits)
+                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload, int weight_bits,
+                     int virtual_ranks)
     : context_(context),
       mesh_(mesh),
       dtype_(dtype),
@@ -41,7 +42,7 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
       held.ranks = &mesh_.group(sharing);
       held.wire = {held.ranks, mesh_.over_hosts(sharing)};
       held.policy = policy.for_ranks(held.ranks->size());
-      held.partition = Partition(segment, held.ranks->size());
+      held.partition = Partition(segment, held.ranks->size(), segment.trainable ? virtual_ranks : 0);
       held.dtype = segment.dtype.value_or(dtype_);
       sharded_ |= held.policy.shard_parameters;
       require<ConfigError>(!store_ || held.policy.shard_parameters || held.ranks->size() == 1,

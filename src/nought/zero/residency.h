@@ -42,7 +42,8 @@ class Residency {
   /// device takes parameter sharding wherever several ranks share a segment; ConfigError without. weight_bits: those of
   /// WireOptions.
   Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-            const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload = {}, int weight_bits = 0);
+            const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& offload = {}, int weight_bits = 0,
+            int virtual_ranks = 0);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);

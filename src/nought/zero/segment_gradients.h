@@ -10,6 +10,7 @@
 #include "nought/zero/gradient_store.h"
 #include "nought/zero/partition.h"
 #include "nought/zero/policy.h"
+#include "nought/zero/tree_sums.h"
 
 namespace nought {
 
@@ -22,6 +23,7 @@ struct WholeGradients {
     Tensor values;
   };
   std::vector<Part> early = {};  // until there are `values`
+  int64_t micro_batch = 0;       // whose they are, where each has its own
 };
 
 struct SegmentGradients {
@@ -34,6 +36,7 @@ struct SegmentGradients {
   WholeGradients whole = {};                          // all micro-batches add to it; unused with gradient sharding
   Tensor shard = {};                                  // permanent, with gradient sharding, unless it is in a file
   bool shard_begun = false;                           // it has, or the file
+  TreeSums tree = {};                                 // of micro-batches, which ends in `whole` or in the shard
   std::optional<size_t> stored = {};                  // its number in the store
   std::optional<GradientStore::Arrival> coming = {};  // its whole gradients, from there
   int open = 0;                                       // micro-batches that have begun to add to these

@@ -20,6 +20,10 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh)
                        name_of(options.offload_param.tier.pool));
   require<ConfigError>(options.codes.plain() || options.policy.shard_parameters,
                        "weights and gradients travel quantized at ZeRO stage 3 alone: raise the stage, or send values");
+  const int readers = mesh.group(Group::samples).size();
+  require<ConfigError>(options.virtual_ranks >= 0 && options.virtual_ranks % readers == 0,
+                       "{} virtual ranks are not a multiple of the {} ranks that read different samples",
+                       options.virtual_ranks, readers);
   const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
   options.policy = options.policy.for_ranks(ranks);
   return options;
@@ -39,7 +43,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       model_(model),
       options_(for_ranks(options, mesh_)),
       residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units(),
-                 options_.offload_param, options_.codes.weight_bits),
+                 options_.offload_param, options_.codes.weight_bits, options_.virtual_ranks),
       live_(model.units(), brought(residency_, model.units().size()), options_.live),
       passes_(mesh_.world()) {
   for (const auto& unit : model_.units())
@@ -51,7 +55,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
   reducer_.emplace(context_, mesh_, options_, model_.units());
   if (options_.codes.feedback) keep_for_rank([this] { return reducer_->errors(); });
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
-                     options_.offload_optimizer);
+                     options_.offload_optimizer, options_.virtual_ranks);
   keep_for_rank([this] { return optimizer_->rank_local_tensors(); });
   Communicator& ranks = mesh_.group(Group::parameters);
   if (options_.power_sgd && ranks.size() > 1) {

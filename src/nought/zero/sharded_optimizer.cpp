@@ -6,11 +6,12 @@ namespace nought {
 
 ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
                                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency,
-                                   Reducer& reducer, const OffloadOptions& offload)
+                                   Reducer& reducer, const OffloadOptions& offload, int virtual_ranks)
     : context_(context),
       mesh_(mesh),
       options_(std::move(options)),
       units_(units),
+      virtual_ranks_(virtual_ranks),
       reducer_(reducer),
       table_(context, mesh, dtype, options_, units, residency, reducer, offload),
       kept_(context, mesh, residency, table_),
@@ -21,7 +22,33 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
               update_piece(tile, piece, lr, gradient_scale, {});
             }) {}
 
+Tensor ShardedOptimizer::squares_of_virtual_ranks() const {
+  const auto units = static_cast<int64_t>(units_.size());
+  const Tensor room = context_.empty({1}, DType::f64, Category::workspace);
+  const Tensor sums = context_.zeros({units * virtual_ranks_}, DType::f64, Category::workspace);
+  for (const SegmentStates& state : table_.segments()) {
+    const Partition& partition = reducer_.partition(state.at);
+    const std::optional<size_t> number = reducer_.stored(state.at);
+    const Tensor stored = number ? context_.on_device(reducer_.store()->square(*number)) : Tensor();
+    const int64_t first =
+        static_cast<int64_t>(state.at.unit) * virtual_ranks_ + state.ranks->rank() * partition.virtual_shards();
+    for (int64_t shard = 0, known = 0; shard < partition.virtual_shards(); ++shard) {
+      const auto [begin, end] = intersect(state.counted, partition.virtual_shard(static_cast<int>(shard)));
+      if (begin >= end) continue;
+      Tensor square = room;
+      if (number) {
+        square = stored.flat(known, known + 1), ++known;
+      } else {
+        context_.run(SumSquares{.x = reducer_.owned(state.at).flat(begin, end), .out = room});
+      }
+      context_.run(AddTo{.x = square, .into = sums.flat(first + shard, first + shard + 1)});
+    }
+  }
+  return sums;
+}
+
 Tensor ShardedOptimizer::sums_of_squares() const {
+  if (virtual_ranks_ > 0) return squares_of_virtual_ranks();
   const Tensor room = context_.empty({1}, DType::f64, Category::workspace);
   const Tensor sums = context_.empty({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
   const bool own = wants_local_gradients();

@@ -34,12 +34,13 @@ class ShardedOptimizer {
  public:
   ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer,
-                   const OffloadOptions& offload = {});
+                   const OffloadOptions& offload = {}, int virtual_ranks = 0);
   ShardedOptimizer(const ShardedOptimizer&) = delete;  // its parts refer to it
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
   /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
-  /// values at every stage. Where wants_local_gradients(): CompressedUpdate::own_squares().
+  /// values at every stage; with virtual ranks for each of them, f64 [units * virtual ranks]. Where
+  /// wants_local_gradients(): CompressedUpdate::own_squares().
   Tensor sums_of_squares() const;
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
@@ -139,6 +140,7 @@ class ShardedOptimizer {
   StateTimes times() const { return table_.times() + StateTimes{.waited = lane_.waited()}; }
 
  private:
+  Tensor squares_of_virtual_ranks() const;
   /// Updates the piece; if its rule gives a direction first, writes that.
   void update_piece(const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale,
                     const Tensor& directions) const;
@@ -148,6 +150,7 @@ class ShardedOptimizer {
   Mesh mesh_;
   OptimizerOptions options_;
   const std::vector<std::unique_ptr<Unit>>& units_;
+  int virtual_ranks_;
   Reducer& reducer_;
   StateTable table_;
   KeptStates kept_;

@@ -30,6 +30,9 @@ struct ShardingOptions {
   ParameterOffload offload_param = {};            // offloading takes a policy that shards parameters
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
   LiveParameters live = {};                       // what stays gathered between passes
+  /// A step has the bits that it has on so many ranks with one micro-batch each: gradients are added in a binary tree,
+  /// and what a rank owns is cut as theirs is. A power of two that the ranks divide; 0: as the ranks are.
+  int virtual_ranks = 0;
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;
 

@@ -84,17 +84,28 @@ SegmentStates StateTable::make_state(SegmentIndex at, DType dtype, int64_t stay)
   return state;
 }
 
-/// Cut at the borders of all ranks' shards.
+/// Cut at the borders of all ranks' shards; blocks of 8-bit states at those of virtual ranks.
 std::vector<TrainedPiece> StateTable::pieces_of(const SegmentStates& state) const {
   const Unit& unit = *units_[state.at.unit];
   const std::vector<size_t>& members = unit.segments()[state.at.segment].parameters;
   std::vector<TrainedPiece> pieces;
-  for (int rank = 0; rank < state.ranks->size(); ++rank) {
-    const Interval mine = intersect(residency_.partition(state.at).owned(rank), state.scope);
-    for (const ParameterPiece& piece : pieces_in(unit, state.at.segment, mine)) {
+  const Partition& partition = residency_.partition(state.at);
+  const auto add = [&](int rank, Interval owned) {
+    for (const ParameterPiece& piece : pieces_in(unit, state.at.segment, intersect(owned, state.scope))) {
       const auto place =
           static_cast<size_t>(std::lower_bound(members.begin(), members.end(), piece.parameter) - members.begin());
       pieces.push_back({piece, place, state.parameters[place], rank, state.rules[place]});
+    }
+  };
+  for (int rank = 0; rank < state.ranks->size(); ++rank) {
+    const Interval owned = partition.owned(rank);
+    if (options_.state_block == 0) {
+      add(rank, owned);
+      continue;
+    }
+    for (int i = 0; i < partition.virtual_shards(); ++i) {
+      const auto [begin, end] = partition.virtual_shard(i);
+      add(rank, {owned.begin + begin, owned.begin + end});
     }
   }
   return pieces;
