@@ -99,6 +99,19 @@ TEST(TrainSampler, a_step_sees_the_same_samples_in_every_layout) {
   }
 }
 
+TEST(BatchLayout, neighbours_read_parts_in_a_row_of_each_micro_step_or_of_the_whole_step) {
+  const auto parts = [](BatchLayout layout) {
+    std::vector<int64_t> all;
+    for (layout.rank = 0; layout.rank < layout.world_size; ++layout.rank)
+      for (int64_t micro = 0; micro < layout.accumulation; ++micro) all.push_back(layout.part(micro));
+    return all;
+  };
+  using Parts = std::vector<int64_t>;
+  EXPECT_EQ(parts({.accumulation = 2, .world_size = 4}), (Parts{0, 4, 1, 5, 2, 6, 3, 7}));
+  EXPECT_EQ(parts({.accumulation = 2, .world_size = 4, .together = 2}), (Parts{0, 2, 1, 3, 4, 6, 5, 7}));
+  EXPECT_EQ(parts({.accumulation = 2, .world_size = 4, .together = 1}), (Parts{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
 TEST(TrainSampler, rows_have_keys_of_their_own_in_every_step_whatever_the_layout) {
   const auto memory = Memory::create();
   const TokenDataset data = samples(16);

@@ -19,6 +19,8 @@ void check(const BatchLayout& layout) {
                        layout.accumulation, layout.world_size);
   require<ConfigError>(0 <= layout.rank && layout.rank < layout.world_size, "rank {} is not in [0, {})", layout.rank,
                        layout.world_size);
+  require<ConfigError>(layout.together >= 0 && (layout.together == 0 || layout.world_size % layout.together == 0),
+                       "{} neighbours do not divide {} ranks", layout.together, layout.world_size);
 }
 
 std::span<int32_t> row_of(const Tensor& tensor, int64_t row) { return tensor.slice(row, row + 1).span<int32_t>(); }
@@ -101,7 +103,7 @@ int64_t TrainSampler::position_of(int64_t step, int64_t micro_step, int64_t row)
   require<Error>(
       step >= 0 && 0 <= micro_step && micro_step < layout_.accumulation && 0 <= row && row < layout_.micro_batch,
       "no row {} in micro-step {} of step {}", row, micro_step, step);
-  const int64_t within = (micro_step * layout_.world_size + layout_.rank) * layout_.micro_batch + row;
+  const int64_t within = layout_.part(micro_step) * layout_.micro_batch + row;
   return step * layout_.train_batch() + within;
 }
 

@@ -4,8 +4,8 @@
 // Training draws the samples of epoch e in the order of a permutation that is made from (seed, e). Epoch follows epoch
 // without a gap: a batch may hold the last samples of one epoch and the first of the next. Position p of this endless
 // order belongs to step p / train_batch. Within a step, consecutive positions go to the first micro-step, then to the
-// second, and so on; within a micro-step, to the first rank, then to the second, and so on. So a step sees the same
-// samples in the same order under every layout with the same train_batch.
+// second, and so on; within a micro-step, to the first rank, then to the second, and so on (BatchLayout::part). So a
+// step sees the same samples in the same order under every layout with the same train_batch.
 //
 // With several weighted sources, an epoch has as many samples as all sources hold together, and draws from each source
 // its share of them. The samples of a source come in the order of a permutation of its own, all of them before one
@@ -42,7 +42,15 @@ struct BatchLayout {
   int64_t accumulation = 1;  // forward passes per step
   int world_size = 1;
   int rank = 0;
+  /// Neighbours that read neighbouring parts of a step in each micro-step; they divide the ranks. 0: all of them. 1:
+  /// each rank reads the parts of all its micro-steps in a row.
+  int together = 0;
 
+  /// Which of a step's world_size * accumulation parts this rank reads in a micro-step.
+  int64_t part(int64_t micro_step) const {
+    const int64_t neighbours = together == 0 ? world_size : together;
+    return (rank / neighbours * accumulation + micro_step) * neighbours + rank % neighbours;
+  }
   int64_t train_batch() const { return micro_batch * accumulation * world_size; }
 };
 

@@ -10,6 +10,17 @@
 
 namespace nought {
 
+namespace {
+
+/// In a binary tree, as gradients are with virtual ranks: as many as a power of two, or one.
+double pairwise_sum(std::span<const double> values) {
+  if (values.size() == 1) return values.front();
+  const size_t half = values.size() / 2;
+  return pairwise_sum(values.first(half)) + pairwise_sum(values.subspan(half));
+}
+
+}  // namespace
+
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 std::string Engine::explain(const StepResult& result, const StepSchedule& schedule,
@@ -34,13 +45,30 @@ Engine::Run Engine::begin(const StepSchedule& schedule, std::span<const Batch> m
   Run run{.schedule = schedule, .batches = micro_batches, .total_weight = total_weight};
   run.gradient_scale = scaler_.scale() * gradient_factor_ / total_weight;
   // Losses and norms are added up on the device: all come to the host together, once in a step.
-  run.loss_sum = model_.context().zeros({1}, DType::f64, Category::workspace);
+  run.loss_sum = model_.context().zeros({std::max(virtual_ranks_, 1)}, DType::f64, Category::workspace);
+  if (virtual_ranks_ > 0 && schedule.instructions().back().action == Action::update)  // no evaluation
+    run.loss_places = virtual_ranks_of(std::ssize(micro_batches));
   return run;
+}
+
+std::vector<int64_t> Engine::virtual_ranks_of(int64_t micro_batches) const {
+  const Communicator& readers = model_.mesh().group(Group::samples);
+  const BatchLayout layout{
+      .accumulation = virtual_ranks_ / readers.size(),
+      .world_size = readers.size(),
+      .rank = readers.rank(),
+      .together = model_.options().policy.shard_gradients ? model_.mesh().grid().size(Axis::shard) : 1};
+  require(micro_batches <= layout.accumulation, "a step of {} virtual ranks has {} micro-batches on each of {} ranks",
+          virtual_ranks_, micro_batches, readers.size());
+  std::vector<int64_t> places;
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) places.push_back(layout.part(micro_batch));
+  return places;
 }
 
 void Engine::execute(Run& run, std::optional<Action> end) {
   const std::vector<Instruction>& list = run.schedule.instructions();
-  Passes passes(model_, run.schedule, run.batches, {.gradient_scale = run.gradient_scale, .loss_sum = run.loss_sum});
+  Passes passes(model_, run.schedule, run.batches,
+                {.gradient_scale = run.gradient_scale, .loss_sum = run.loss_sum, .loss_places = run.loss_places});
   model_.expect(passes.order());
   for (size_t place = 0; place < list.size() && list[place].action != end; ++place) {
     if (list[place].action == Action::reduce) {
@@ -83,13 +111,13 @@ void Engine::reduce(Run& run) {
   const std::vector<double> sums = sums_on_host(
       model_.mesh(), context, {{Group::norm, squares}, {Group::losses, run.loss_sum}, {Group::decisions, wishes}},
       model_.model().step_values(context));
-  const auto loss = sums.begin() + squares.numel();
-  const auto others = loss + 1 + wishes.numel();
+  const auto loss = sums.begin() + squares.numel(), told_by_all = loss + run.loss_sum.numel();
+  const auto others = told_by_all + wishes.numel();
   model_.model().finish_step({others, sums.end()});
-  if (spikes_) run.sums.assign(sums.begin(), loss + 1);
-  run.result.stop = loss[1] > 0;
-  run.result.shared.assign(loss + 2, others);
-  run.result.loss = *loss / run.total_weight;
+  if (spikes_) run.sums.assign(sums.begin(), told_by_all);
+  run.result.stop = *told_by_all > 0;
+  run.result.shared.assign(told_by_all + 1, others);
+  run.result.loss = pairwise_sum({loss, told_by_all}) / run.total_weight;
   run.result.grad_norm = std::sqrt(std::accumulate(sums.begin(), loss, 0.0)) / (scaler_.scale() * gradient_factor_);
   run.result.loss_scale = scaler_.scale();
 }
@@ -156,11 +184,21 @@ StepResult Engine::pass(std::span<const Batch> micro_batches, double total_weigh
   return run.result;
 }
 
+std::vector<double> Engine::evaluate_by_rank(std::span<const Batch> micro_batches) {
+  const StepSchedule schedule = schedules_.evaluation(static_cast<int64_t>(micro_batches.size()));
+  const Communicator& readers = model_.mesh().group(Group::samples);
+  Run run = begin(schedule, micro_batches, 1);
+  run.loss_sum = model_.context().zeros({readers.size()}, DType::f64, Category::workspace);
+  run.loss_places.assign(micro_batches.size(), readers.rank());
+  execute(run);
+  return sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}});
+}
+
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
   const StepSchedule schedule = schedules_.evaluation(static_cast<int64_t>(micro_batches.size()));
   Run run = begin(schedule, micro_batches, total_weight);
   execute(run);
-  return sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}}).front() / total_weight;
+  return pairwise_sum(sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}})) / total_weight;
 }
 
 }  // namespace nought

@@ -49,6 +49,7 @@ class Engine {
         scaler_(scaler),
         gradient_factor_(gradient_factor),
         on_nonfinite_(on_nonfinite),
+        virtual_ranks_(model.options().virtual_ranks),
         schedules_(default_schedule(model.mesh())) {}
 
   /// Runs forward and backward of the step's micro-batches and reduces the gradients of the mean loss.
@@ -64,6 +65,9 @@ class Engine {
   StepResult pass(std::span<const Batch> micro_batches, double total_weight);
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
+  /// The sums of losses of the ranks that read different samples, by rank.
+  std::vector<double> evaluate_by_rank(std::span<const Batch> micro_batches);
+  bool has_virtual_ranks() const { return virtual_ranks_ > 0; }
 
   /// What steps and evaluations are made of: default_schedule() (engine/model_schedule.h), unless this is called.
   void set_schedule(Schedules schedules) { schedules_ = std::move(schedules); }
@@ -94,10 +98,13 @@ class Engine {
     double total_weight = 0;
     double gradient_scale = 0;  // of the losses
     double lr = 0, max_norm = 0;
-    Tensor loss_sum = {};           // f64 [1], on the device
+    Tensor loss_sum = {};                   // f64, on the device: [1], or with virtual ranks one for each of them
+    std::vector<int64_t> loss_places = {};  // see Passes::Options
     std::vector<double> sums = {};  // what the result is made of: squares by Unit, and the loss; for repeat_spikes()
     StepResult result = {};
   };
+  /// Where the loss of each micro-batch stands among those of the virtual ranks, as this rank reads their samples.
+  std::vector<int64_t> virtual_ranks_of(int64_t micro_batches) const;
   Run begin(const StepSchedule& schedule, std::span<const Batch> micro_batches, double total_weight) const;
   StepSchedule schedule_of(std::span<const Batch> micro_batches, double total_weight) const;
   /// Runs the instructions of the schedule, up to its `end` if there is one.
@@ -121,6 +128,7 @@ class Engine {
   LossScaler scaler_;
   double gradient_factor_;
   OnNonfinite on_nonfinite_;
+  int virtual_ranks_;
   Schedules schedules_;
   std::function<bool()> wants_stop_;
   std::function<std::vector<double>()> share_;

@@ -18,7 +18,11 @@ Evaluation evaluate(Engine& engine, ShardedModel& model, const TokenDataset& dat
   std::array<double, 2> counts{};  // targets, bytes of their text: whole numbers
   for (int64_t i = 0; i < sampler.num_batches(); ++i) {
     const Batch batch = sampler.batch(i, *model.context().memory);
-    loss += engine.evaluate(std::span(&batch, 1), 1);
+    if (engine.has_virtual_ranks()) {  // as one rank, which evaluates the batches of all in turn
+      for (const double each : engine.evaluate_by_rank(std::span(&batch, 1))) loss += each;
+    } else {
+      loss += engine.evaluate(std::span(&batch, 1), 1);
+    }
     for (const int32_t target : batch.targets.span<int32_t>()) {
       if (target == kIgnoredTarget) continue;
       counts[0] += 1;

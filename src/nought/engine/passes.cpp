@@ -155,7 +155,9 @@ void Passes::forward(const Instruction& at) {
   const TimedScope scope(timeline_of(at), TraceEventKind::pass, name);
   Tensor result = micro_batch.forward(static_cast<size_t>(at.chunk), chunk, x);
   if (chunk.last()) {
-    if (options_.loss_sum) model_.context().run(AddTo{.x = result, .into = options_.loss_sum});
+    const int64_t place =
+        options_.loss_places.empty() ? 0 : options_.loss_places.at(static_cast<size_t>(at.micro_batch));
+    if (options_.loss_sum) model_.context().run(AddTo{.x = result, .into = options_.loss_sum.flat(place, place + 1)});
   } else if (schedule_.has(Action::send_activation, at.micro_batch, at.chunk)) {
     state.result = std::move(result);
   } else {

@@ -24,7 +24,9 @@ class Passes {
   struct Options {
     double gradient_scale = 1;         // multiplies the gradients of the losses
     const Context* context = nullptr;  // computes; null: the model's
-    Tensor loss_sum = {};              // f64 [1]: the losses that this rank computes are added to it; or undefined
+    Tensor loss_sum = {};              // f64: the losses that this rank computes are added to it; or undefined
+    /// Where in it, of each micro-batch; empty: all to the first.
+    std::vector<int64_t> loss_places = {};
   };
   /// All of these outlive it, but for the options. Error unless the schedule is for as many chunks as the model has.
   Passes(ShardedModel& model, const StepSchedule& schedule, std::span<const Batch> batches, const Options& options);

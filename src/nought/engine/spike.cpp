@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "nought/base/host.h"
 #include "nought/comm/first_rank.h"
@@ -73,7 +74,8 @@ void Engine::repeat_if_spike(Run& run) {
     return;
   }
   const auto outcome = [&]() -> Outcome {
-    return {run.sums, model_.context().to_host<double>(run.loss_sum).front(), run.result.loss, run.result.grad_norm};
+    const std::vector<double> own = model_.context().to_host<double>(run.loss_sum);
+    return {run.sums, std::accumulate(own.begin(), own.end(), 0.0), run.result.loss, run.result.grad_norm};
   };
   const auto agree = [](const Outcome& a, const Outcome& b) { return same_bits(a.sums, b.sums); };
   const int64_t step = model_.optimizer().updates() + skipped_ + 1;

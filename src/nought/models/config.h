@@ -80,7 +80,9 @@ struct ExpertsConfig {
   double capacity_factor = 0;
   bool drop_tokens = false;
   bool quantized_dispatch = false;  // rows travel to the experts of other ranks as 8-bit codes
-  std::vector<bool> layers;         // true for each layer with experts; the others have an MLP
+  /// The loss that balances experts counts what a micro-batch chose on one rank, and not on all.
+  bool balances_by_rank = false;
+  std::vector<bool> layers;  // true for each layer with experts; the others have an MLP
 
   bool operator==(const ExpertsConfig&) const = default;
 };

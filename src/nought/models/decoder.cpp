@@ -276,8 +276,7 @@ Section Decoder::counting_section(bool last) {
             work.log->share(tape.context(), experts.num_experts, mesh().group(Group::pipeline));
             if (last) return in;
             return expect_auxiliary_gradient(tape, in, work.log, objective_->weight(*work.batch),
-                                             experts.auxiliary_coefficient, work.gradient_scale,
-                                             mesh().group(Group::balance));
+                                             experts.auxiliary_coefficient, work.gradient_scale, balance_ranks());
           }};
 }
 
@@ -286,8 +285,7 @@ Section Decoder::balance_section() {
             const Work& work = Work::of(state);
             if (!config_.experts->auxiliary_loss) return loss;
             return add_auxiliary_loss(tape, loss, work.log, objective_->weight(*work.batch),
-                                      config_.experts->auxiliary_coefficient, work.gradient_scale,
-                                      mesh().group(Group::balance));
+                                      config_.experts->auxiliary_coefficient, work.gradient_scale, balance_ranks());
           }};
 }
 

@@ -140,6 +140,10 @@ class Decoder final : public Model {
   Section head_section();
   /// What logits are products of: the hidden states, normalised.
   Var head_input(Tape& tape, const Var& hidden) const;
+  /// Whose choices count together in the loss that balances experts.
+  Communicator& balance_ranks() const {
+    return config_.experts->balances_by_rank ? alone_.world() : mesh().group(Group::balance);
+  }
   /// Adds the auxiliary loss of the routers to the loss.
   Section balance_section();
   /// Keeps the log of the routers for step_values(), and tells the other stages of it. last: what follows gives the
@@ -185,6 +189,7 @@ class Decoder final : public Model {
   std::optional<RopeTables> rope_, local_rope_, query_factors_;  // made for the longest sequence so far
   int64_t rope_length_ = 0;  // if it decides how tokens rotate: that of the rows they are made for
   int64_t num_routers_ = 0;
+  Mesh alone_;                // this rank without others
   RouterLoads counted_;       // this rank's, in the step that runs
   RouterLoads router_loads_;  // see router_loads()
 };
