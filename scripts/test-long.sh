@@ -7,6 +7,8 @@
 #   context 30 steps of three models on every mesh of 8 ranks of which 2 or 4 share sequences, by each method at every
 #           ZeRO stage (minutes)
 #   adapters 30 steps of a decomposed adapter with dropout on every mesh of 8 ranks at every ZeRO stage (a minute)
+#   virtual 30 steps of two models in f32 and bf16 on 1, 2, 4 and 8 ranks of 8 virtual ones, at every ZeRO stage, offloaded
+#           and not, by their bits (minutes)
 #   golden  every golden family on every kind of mesh, of which each run has one for each structure (minutes)
 #   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
 #           peak (5 minutes)
@@ -20,9 +22,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [golden]=test_train [long]=test_plan [offload]=nought [marked]=test_programs [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [kills]='*Kills.*')
-all=(flips meshes context adapters golden long offload marked kills)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [marked]=test_programs [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [kills]='*Kills.*')
+all=(flips meshes context adapters virtual golden long offload marked kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

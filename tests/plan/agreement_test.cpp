@@ -116,6 +116,26 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent_in_every_com
 }
 
 NOUGHT_SIZE(medium);
+TEST(Agreement, holds_with_the_partial_sums_of_virtual_ranks) {
+  for (const auto& [ranks, stage, accumulation] :
+       {std::array{1, 0, 8}, std::array{2, 1, 4}, std::array{2, 2, 8}, std::array{4, 3, 2}}) {
+    const Layout layout{.ranks = ranks,
+                        .zero_stage = stage,
+                        .micro_batch = 2,
+                        .seq_length = 64,
+                        .accumulation = accumulation,
+                        .sharding = {.dtype = DType::bf16,
+                                     .gradient_dtype = DType::f32,
+                                     .reduce_bucket = stage == 2 ? 1'200'000 : 0,
+                                     .virtual_ranks = ranks * accumulation},
+                        .wire = Wire::threads};
+    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, layout.str()));
+    const ModelConfig config = model_of("llama");
+    expect_agreement(predict(config, layout), measure(config, layout));
+  }
+}
+
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_frozen_parameters) {
   const Freezing head{{"."}, {"lm_head|wte"}}, norms{{"."}, {"norm|ln_"}}, bottom{{"layers\\.0\\.|h\\.0\\."}, {}};
   int i = 0;

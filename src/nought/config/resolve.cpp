@@ -179,8 +179,12 @@ void resolve_batch(Resolver& r) {
   };
   const auto micro = one("train_micro_batch_size_per_gpu", r.ds.train_micro_batch_size_per_gpu,
                          r.training("per_device_train_batch_size", t.per_device_train_batch_size));
-  const auto steps = one("gradient_accumulation_steps", r.ds.gradient_accumulation_steps,
-                         r.training("gradient_accumulation_steps", t.gradient_accumulation_steps));
+  auto steps = one("gradient_accumulation_steps", r.ds.gradient_accumulation_steps,
+                   r.training("gradient_accumulation_steps", t.gradient_accumulation_steps));
+  if (const auto of_step = virtual_ranks(r);
+      of_step && !t.gradient_accumulation_steps.given && (!steps || r.ds.gradient_accumulation_steps.automatic()))
+    steps = {of_step->value / r.plan.layout.data_ranks(), true, of_step->place,
+             fmt::format("virtual_ranks / {}", r.data_name("world_size"))};
   if (r.ds.train_batch_size.given()) {
     const auto total = r.deepspeed("train_batch_size", r.ds.train_batch_size.value);
     require_at_least<int64_t>(total, 1);
@@ -368,6 +372,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   check_compression(r);
   resolve_local_steps(r);
   resolve_async(r);
+  resolve_virtual_ranks(r);
   explain_automatic_buckets(r);
   return std::move(r.plan);
 }

@@ -43,8 +43,10 @@ void resolve_gradients(Resolver& r) {
     r.plan.resolved.push_back({name, std::string(name_of(choice.value)), choice.reason});
     return choice;
   };
+  const bool in_tree = virtual_ranks(r).has_value();
   const auto sums = choose("gradient_dtype", "data_types.grad_accum_dtype", r.ds.data_types.grad_accum_dtype,
-                           r.plan.layout.sharding.dtype, "default: the dtype of computation");
+                           in_tree ? DType::f32 : r.plan.layout.sharding.dtype,
+                           in_tree ? "training.virtual_ranks" : "default: the dtype of computation");
   require<ConfigError>(sums.value == DType::f32 || sums.value == r.plan.layout.sharding.dtype,
                        "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
                        sums.place, name_of(sums.value), name_of(r.plan.layout.sharding.dtype));
@@ -59,7 +61,7 @@ void resolve_gradients(Resolver& r) {
     r.warn(fmt::format("{} has no effect: sp_size is 1",
                        r.origins.place("deepspeed.seq_parallel_communication_data_type")));
   r.plan.layout.sharding.wire_dtype = wire.value;
-  if (!wire.given && wire.value != r.plan.layout.sharding.dtype && r.plan.layout.token_ranks() > 1)
+  if (!wire.given && !in_tree && wire.value != r.plan.layout.sharding.dtype && r.plan.layout.token_ranks() > 1)
     r.warn(
         fmt::format("{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
                     "communication_data_type = \"{}\" does as it does",

@@ -120,6 +120,12 @@ void resolve_schedule(Resolver& r);
 // resolve_tiles.cpp
 void resolve_unit_tiles(Resolver& r);
 
+// resolve_virtual_ranks.cpp
+/// training.virtual_ranks, if it is not 0. ConfigError unless the data-parallel ranks divide it.
+std::optional<Candidate<int64_t>> virtual_ranks(const Resolver& r);
+/// ConfigError unless all else keeps the bits.
+void resolve_virtual_ranks(Resolver& r);
+
 // resolve_zeropp.cpp
 /// What ranks send each other quantized, and what they keep of gathers.
 void resolve_zeropp(Resolver& r);

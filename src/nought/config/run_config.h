@@ -158,6 +158,7 @@ struct TrainingConfig {
   Setting<double> num_train_epochs{3.0};
   Setting<int64_t> per_device_train_batch_size{8};
   Setting<int64_t> gradient_accumulation_steps{1};
+  Setting<int64_t> virtual_ranks{int64_t{0}};
   Setting<double> learning_rate{5e-5};
   Setting<double> weight_decay{0.0};
   Setting<double> adam_beta1{0.9};
@@ -234,6 +235,9 @@ struct TrainingConfig {
     v("num_train_epochs", num_train_epochs, "passes over the data, if max_steps is not given");
     v("per_device_train_batch_size", per_device_train_batch_size, "sequences per rank and forward pass");
     v("gradient_accumulation_steps", gradient_accumulation_steps, "micro-batches per update");
+    v("virtual_ranks", virtual_ranks,
+      "the number of ranks, a power of two, whose bits the run has on any that divide it: gradients, losses and norms "
+      "meet in one binary tree, in fp32; gradient_accumulation_steps is this / ranks; 0 = sums follow the ranks");
     v("learning_rate", learning_rate, "the highest learning rate of the schedule");
     v("weight_decay", weight_decay, "weight decay; norms and biases have none");
     v("adam_beta1", adam_beta1, "decay of the first moment");

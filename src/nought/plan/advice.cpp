@@ -68,9 +68,11 @@ std::vector<Candidate> candidates(const ModelConfig& config, const Layout& layou
   std::vector<Candidate> all;
   const int last_stage = layout.shard_ranks() * layout.context_ranks > 1 ? 3 : layout.zero_stage;
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
+  const bool can_halve = layout.sharding.virtual_ranks == 0;  // else a micro-batch is a virtual rank's
   for (int stage = layout.zero_stage; stage <= last_stage; ++stage)
     for (size_t recompute = 0; recompute < steps.size(); ++recompute)
-      for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
+      for (int halvings = 0; halvings == 0 || (can_halve && layout.micro_batch % (int64_t{1} << halvings) == 0);
+           ++halvings) {
         Candidate each{.stages = stage - layout.zero_stage,
                        .halvings = halvings,
                        .recompute = static_cast<int>(recompute),

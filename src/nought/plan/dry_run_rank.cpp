@@ -78,7 +78,8 @@ int with_most_tokens(const Layout& layout) {
 
 int64_t dry_run_micro_batches(const Layout& layout) {
   if (layout.stages() > 1) return layout.accumulation;
-  return std::min(layout.accumulation, schedule_of_one(layout).step(layout.accumulation).in_flight(0) + 2);
+  const int64_t first = layout.sharding.virtual_ranks > 0 ? 3 : 2;  // a tree ends with one that another waits for
+  return std::min(layout.accumulation, schedule_of_one(layout).step(layout.accumulation).in_flight(0) + first);
 }
 
 int DryRunPlace::rank(const Layout& layout) const {

@@ -29,12 +29,14 @@ void RunSaver::hash_files() {
 }
 
 Json RunSaver::fingerprint() const {
-  return {{"seed", plan_.seed},
-          {"train_batch", plan_.layout.train_batch()},
-          {"seq_length", plan_.layout.seq_length},
-          {"separate_documents", plan_.data.separate_documents},
-          {"dtype", name_of(plan_.layout.sharding.dtype)},
-          {"data", fmt::format("{:016x}", sampler_.dataset().fingerprint())}};
+  Json run = {{"seed", plan_.seed},
+              {"train_batch", plan_.layout.train_batch()},
+              {"seq_length", plan_.layout.seq_length},
+              {"separate_documents", plan_.data.separate_documents},
+              {"dtype", name_of(plan_.layout.sharding.dtype)},
+              {"data", fmt::format("{:016x}", sampler_.dataset().fingerprint())}};
+  if (plan_.layout.sharding.virtual_ranks > 0) run["virtual_ranks"] = plan_.layout.sharding.virtual_ranks;
+  return run;
 }
 
 void RunSaver::resume(const fs::path& checkpoint, const CheckpointInfo& info) {

@@ -37,7 +37,11 @@ RunPlan whole_plan(const RunPlan& plan, Communicator& world, const Context& cont
 /// Workers read one after the other, as replicas do.
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
   const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
-  return {plan.layout.micro_batch, plan.layout.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
+  return {.micro_batch = plan.layout.micro_batch,
+          .accumulation = plan.layout.accumulation,
+          .world_size = ranks.size() * count,
+          .rank = index * ranks.size() + ranks.rank(),
+          .together = plan.layout.read_together()};
 }
 
 constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
@@ -91,6 +95,7 @@ void Trainer::load() {
     checkpoint.require_same_frozen(decoder_);
     if (adapter_) adapter_->take_up(checkpoint);
     const Json now = saver_.fingerprint(), &then = checkpoint.info().run;
+    require_same_virtual_ranks(plan_, start_, checkpoint.info());
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
         notes_.push_back(

@@ -153,6 +153,14 @@ ModelConfig model_config_of(const RunPlan& plan) {
         config.hidden_size);
     config.experts->quantized_dispatch = true;
   }
+  if (plan.layout.sharding.virtual_ranks > 0) {
+    require<ConfigError>(
+        plan.layout.stages() == 1 || !config.tie_word_embeddings,
+        "training.virtual_ranks: the two stages of a pipeline that read the tied embeddings of this {} "
+        "model add up its gradients in another order than one: set pp_size to 1, or untie them",
+        config.family);
+    if (config.experts) config.experts->balances_by_rank = true;
+  }
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
@@ -170,6 +178,16 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
                  {dtype == name_of(DType::bf16), fmt::format("{} is in {}", point.string(), dtype)});
+}
+
+void require_same_virtual_ranks(const RunPlan& plan, const fs::path& checkpoint, const CheckpointInfo& info) {
+  const int now = plan.layout.sharding.virtual_ranks;
+  const int then = info.run.is_object() ? info.run.value("virtual_ranks", 0) : 0;
+  require<ConfigError>(
+      now == then,
+      "training.virtual_ranks is {}, and {} is of a run with {}: go on with {}, or start a new run from "
+      "its weights",
+      now, checkpoint.string(), then, then);
 }
 
 std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig& config, const Tokenizer& tokenizer) {
@@ -200,7 +218,8 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
   if (!counts || !inputs.data.whole || inputs.data.whole->training.all_targets_count()) return "";
   const TokenDataset& samples = inputs.data.whole->training;
-  const int64_t at_once = plan.layout.train_batch() / plan.layout.accumulation;
+  const int64_t at_once = plan.layout.sharding.virtual_ranks > 0 ? plan.layout.micro_batch
+                                                                 : plan.layout.train_batch() / plan.layout.accumulation;
   int64_t without = 0;
   for (int64_t i = 0; i < samples.num_samples(); ++i) without += samples.num_targets(i) == 0 ? 1 : 0;
   if (plan.layout.accumulation == 1 || without < at_once) return "";
@@ -236,7 +255,10 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
   if (resumes(mode)) {
-    Checkpoint(resume_point(plan), decoder).require_same_frozen(decoder);
+    const fs::path point = resume_point(plan);
+    const Checkpoint checkpoint(point, decoder);
+    checkpoint.require_same_frozen(decoder);
+    require_same_virtual_ranks(plan, point, checkpoint.info());
   } else if (!plan.model_dir.empty()) {
     const ModelSource source(FoundModel{plan.model_dir});
     if (!plan.adapter_dir.empty()) AdapterWeights({{plan.adapter_dir}}, decoder, source.config(), source.weights());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct RunInputs {
 /// Opens what a run opens before it allocates anything: the model and its weight files, the tokenizer, the data, the
 /// output folder, the checkpoint. Throws what the run would throw.
 RunInputs validate_run(const RunPlan& plan, StartMode mode, const ValidateOptions& options = {});
+
+/// ConfigError unless the run has as many virtual ranks as the one that wrote the checkpoint.
+void require_same_virtual_ranks(const RunPlan& plan, const std::filesystem::path& checkpoint,
+                                const CheckpointInfo& info);
 
 /// What is unusual about model, tokenizer and sequences together, one line for each.
 std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig& config, const Tokenizer& tokenizer);
