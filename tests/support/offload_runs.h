@@ -34,6 +34,7 @@ struct Way {
   int replicas = 1;         // that `ranks` are shared out over
   bool drains = false;      // all work is done behind each Unit
   bool walks_back = false;  // from the last Unit to the first one, as a backward pass
+  std::vector<double> factors = {};  // given: by step, on gradients in the update; 0: it is skipped
 
   std::string str() const {
     return fmt::format(
@@ -87,6 +88,7 @@ struct Training {
         micro_batches(way.micro_batches),
         drains(way.drains),
         walks_back(way.walks_back),
+        factors(way.factors),
         policy(Policy::stage(way.stage).for_ranks(way.ranks / way.replicas)),
         residency(context, mesh, policy, dtype, 0, units, way.parameters),
         reducer(context, mesh,
@@ -129,16 +131,19 @@ struct Training {
     }
   }
   void update(int step) {
-    optimizer.begin_early(kLr, 0.5);
+    optimizer.begin_early({kLr, 0.5});
     form_gradients(step);
     reducer.finish_step();
     if (norms) norms->push_back(context.to_host<double>(optimizer.sums_of_squares()));
     residency.settle();
     if (optimizer.complete()) exchange();
-    if (optimizer.delays()) {
-      optimizer.delay(kLr, 0.5);
+    const double factor = factors.empty() ? 1 : factors.at(static_cast<size_t>(step));
+    if (factor == 0) {
+      optimizer.abandon_early();
+    } else if (optimizer.delays()) {
+      optimizer.delay(kLr, 0.5 * factor);
     } else {
-      optimizer.update(kLr, 0.5);
+      optimizer.update(kLr, 0.5 * factor);
       exchange();
     }
     reducer.reset();
@@ -176,6 +181,7 @@ struct Training {
   std::vector<std::unique_ptr<Unit>> units;
   int micro_batches;
   bool drains, walks_back;
+  std::vector<double> factors;
   Policy policy;
   Residency residency;
   Reducer reducer;

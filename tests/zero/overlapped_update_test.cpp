@@ -113,6 +113,68 @@ TEST_F(Offload, changes_no_bit_of_segments_that_are_updated_as_their_gradients_b
       }
 }
 
+/// Steps are as they were guessed, clipped, or skipped: not one of them is seen in what comes after.
+NOUGHT_SIZE(medium);
+TEST_F(Offload, guesses_that_are_undone_change_no_bit) {
+  const auto guessing = [](OffloadOptions options) {
+    options.early = options.undo = true;
+    return options;
+  };
+  const std::vector<std::vector<double>> kinds{{1, 1, 1}, {0.25, 1, 0.5}, {0.25, 0.5, 0.75}, {0, 1, 0}, {0.5, 0, 1}};
+  int turn = 0;
+  for (auto [name, options] : all_optimizers())
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const int ranks : {1, 2, 4}) {
+        if (++turn % 3 != 0) continue;  // every optimizer, dtype, rank count, stage and kind, but not each by each
+        options.master_weights = turn % 2 == 0 || options.state_block > 0;
+        Way way{.ranks = ranks, .stage = ranks == 1 ? 0 : turn % 4, .dtype = dtype};
+        way.factors = kinds[static_cast<size_t>(turn) / 3 % kinds.size()];
+        const auto expected = train(way, options);
+        for (const auto& [guarded, offload] :
+             {std::pair(true, to_host(77)), {turn % 2 == 0, to_file(100)}, {false, to_file(5000, 4)}, {false, {}}}) {
+          way.guarded = guarded, way.offload = guessing(offload);
+          SCOPED_TRACE(fmt::format("{}, {}, factors {}", name, way.str(), fmt::join(way.factors, " ")));
+          EXPECT_EQ(train(way, options), expected);
+        }
+      }
+}
+
+TEST_F(Offload, what_is_undone_was_updated_before) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (OffloadOptions offload : {to_host(100), to_file(100), OffloadOptions{}}) {
+      offload.early = offload.undo = true;
+      with_training({1, 0, dtype, offload.tier.pool == Pool::host, offload}, {}, [&](Training& run) {
+        const auto before = run.all();
+        run.optimizer.begin_early({kLr, 0.5});
+        run.form_gradients(0);
+        run.optimizer.lane().update_early();
+        run.optimizer.lane().await_early();
+        EXPECT_NE(run.context.to_host<float>(run.residency.read({0, 0}, {0, 37 * 12})), before.at("embedding"));
+        EXPECT_FALSE(run.optimizer.abandon_early()) << "nothing stays changed";
+        EXPECT_EQ(run.all(), before);
+      });
+    }
+}
+
+/// Behind the first Unit that makes the guess wrong nothing is written any more.
+TEST_F(Offload, a_guess_that_is_seen_to_be_wrong_ends) {
+  OffloadOptions offload = to_file(100);
+  offload.early = offload.undo = true;
+  const auto written = [&](double max_norm) {
+    int64_t bytes = 0;
+    with_training({.offload = offload}, {}, [&](Training& run) {
+      const int64_t before = run.optimizer.traffic().written;
+      run.optimizer.begin_early({kLr, 0.5, max_norm});
+      run.form_gradients(0);
+      run.optimizer.abandon_early();
+      bytes = run.optimizer.traffic().written - before;
+    });
+    return bytes;
+  };
+  EXPECT_EQ(written(1e6), written(0));
+  EXPECT_LT(written(1e-6), written(0) / 2);
+}
+
 /// The sum over replicas stands before it, and nothing else.
 NOUGHT_SIZE(medium);
 TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
@@ -127,7 +189,7 @@ TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
         SCOPED_TRACE(way.str());
         EXPECT_EQ(train(way, {}), expected);
         with_training(way, {}, [](Training& run) {
-          run.optimizer.begin_early(kLr, 0.5);
+          run.optimizer.begin_early({kLr, 0.5});
           run.form_gradients(0);
           run.reducer.finish_step();
           run.context.stream->synchronize();
@@ -147,7 +209,7 @@ TEST_F(Offload, segments_are_updated_before_the_update_and_none_behind_a_gradien
         return all;
       };
       const auto before = states();
-      run.optimizer.begin_early(kLr, 0.5);
+      run.optimizer.begin_early({kLr, 0.5});
       run.form_gradients(0, /*bad=*/1);
       EXPECT_TRUE(run.optimizer.abandon_early());
       EXPECT_EQ(run.optimizer.updates(), 0);

@@ -128,6 +128,9 @@ void Engine::update(Run& run) {
   StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   const bool changed = result.skipped && model_.abandon_early_update();
+  const double factor = clip_factor(result.grad_norm, run.max_norm);
+  if (model_.undoes_early_updates() && awaits_norm(run.max_norm))
+    result.guess = guess_.add(!result.skipped && factor == 1 && result.spike.empty());
   if (result.skipped && !scaler_.scales()) {
     result.nonfinite = explain(result, run.schedule, run.batches, run.total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
@@ -143,7 +146,7 @@ void Engine::update(Run& run) {
     ++skipped_;
   } else {
     const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
-    model_.update(run.lr, clip_factor(result.grad_norm, run.max_norm) / (result.loss_scale * gradient_factor_));
+    model_.update(run.lr, factor / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
   result.memory.update = alive();
@@ -164,12 +167,21 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
   const StepSchedule schedule = schedule_of(micro_batches, total_weight);
   if (spikes_) state_before_ = model_.model().state();
   model_.start_pending_update();
-  if (max_norm == 0 && !scaler_.scales() && on_nonfinite_ == OnNonfinite::stop && !spikes_)
-    model_.begin_early_update(lr, 1.0 / (scaler_.scale() * gradient_factor_));
+  begin_early_update(lr, max_norm);
   Run run = begin(schedule, micro_batches, total_weight);
   run.lr = lr, run.max_norm = max_norm;
   execute(run);
   return run.result;
+}
+
+bool Engine::awaits_norm(double max_norm) const {
+  return max_norm > 0 || scaler_.scales() || on_nonfinite_ == OnNonfinite::skip || spikes_;
+}
+
+void Engine::begin_early_update(double lr, double max_norm) {
+  if (awaits_norm(max_norm) && !(model_.undoes_early_updates() && guess_.tries())) return;
+  model_.begin_early_update(
+      {.lr = lr, .gradient_scale = 1.0 / (scaler_.scale() * gradient_factor_), .max_norm = max_norm});
 }
 
 StepResult Engine::pass(std::span<const Batch> micro_batches, double total_weight) {

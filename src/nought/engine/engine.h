@@ -14,6 +14,7 @@
 #include "nought/engine/passes.h"
 #include "nought/engine/spike.h"
 #include "nought/engine/step_schedule.h"
+#include "nought/engine/update_guess.h"
 #include "nought/optim/loss_scaler.h"
 
 namespace nought {
@@ -33,6 +34,7 @@ struct StepResult {
   PhaseMemory memory = {};
   std::vector<double> shared = {};  // see set_shared()
   std::string spike = {};           // what was found when a step with a spike was computed again; "" without one
+  std::string guess = {};           // UpdateGuess::add()
 
   /// True if loss and norm are finite.
   bool finite() const;
@@ -89,6 +91,8 @@ class Engine {
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
+  /// Of updates that run overlapped with the backward pass, whatever its norm will be.
+  const UpdateGuess& guess() const { return guess_; }
 
  private:
   /// A schedule while it is run.
@@ -113,6 +117,10 @@ class Engine {
   void run_pass(Run& run, Passes& passes, size_t place);
   void reduce(Run& run);
   void update(Run& run);
+  /// True if something stands before an update that is known when all gradients are there: then one that is begun
+  /// before is a guess.
+  bool awaits_norm(double max_norm) const;
+  void begin_early_update(double lr, double max_norm);
   /// Computes the run's step again if it is a spike.
   void repeat_if_spike(Run& run);
   void repeat(Run& run);
@@ -133,6 +141,7 @@ class Engine {
   std::function<bool()> wants_stop_;
   std::function<std::vector<double>()> share_;
   std::optional<SpikeWatch> spikes_;
+  UpdateGuess guess_;
   std::vector<double> state_before_;  // Model::state() when the step began; for repeat_spikes()
   int64_t skipped_ = 0;
 };

@@ -46,6 +46,7 @@ bool SpikeWatch::is_spike(double loss, double grad_norm) const {
 void SpikeWatch::add(double loss, double grad_norm) { loss_.add(loss), grad_norm_.add(grad_norm); }
 
 void Engine::repeat(Run& run) {
+  model_.abandon_early_update();
   model_.discard_gradients();
   model_.model().restore(state_before_);
   Run again = begin(run.schedule, run.batches, run.total_weight);

@@ -116,6 +116,7 @@ void ProgressPrinter::on_step(const StepReport& report) {
         "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
         report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));
   if (!report.spike.empty()) say("spike   " + report.spike);
+  if (!report.guess.empty()) say("update  " + report.guess);
   if (report.ranks && !report.ranks->warning.empty()) say("slow    " + report.ranks->warning);
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1 ||
                      report.profile;

@@ -72,7 +72,7 @@ struct StepReport {
   std::optional<StepProfile> profile = {};
   RouterLoads experts = {};                  // over all ranks and micro-batches; empty without experts
   std::optional<RankComparison> ranks = {};  // of the steps before this one, if the plan asks for it
-  std::string spike = {};                    // see StepResult
+  std::string spike = {}, guess = {};        // see StepResult
   std::optional<StalenessReport> staleness = {};
 };
 

@@ -225,6 +225,7 @@ StepReport Trainer::step(double flops_per_token) {
   report.nonfinite = result.nonfinite;
   report.stop = result.stop;
   report.spike = result.spike;
+  report.guess = result.guess;
   if (!result.shared.empty()) report.ranks = recorder_.stragglers()->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = steps_.bytes_sent() - bytes_before;

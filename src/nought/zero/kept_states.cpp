@@ -23,10 +23,7 @@ void KeptStates::load(const StateSource& source, const TileView& tile, const Tra
   fill(table_.access().context_of(master), source, StateKind::master, *piece.parameter,
        global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), master);
   for (const PieceState& each : piece.states) load(source, piece, tile.at(each));
-  if (!tile.of->keeps_masters) return;
-  if (const Tensor copy = table_.access().parameter_copy(tile, piece))
-    table_.access().context_of(master).run(Cast{.x = master, .y = copy});
-  table_.access().send_parameter(tile, piece);
+  if (tile.of->keeps_masters) table_.access().write_parameter(tile, piece);
 }
 
 void KeptStates::load(const StateSource& source, const TrainedPiece& piece, const StateValues& state) const {

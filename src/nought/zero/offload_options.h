@@ -21,9 +21,11 @@ struct OffloadOptions {
   bool writes_behind = false;                  // the last one is written meanwhile
   int64_t buffers = kLeastBuffers;             // of sub_group elements, as DeepSpeed counts them
   static constexpr int64_t kLeastBuffers = 4;  // parameter, gradient and two states
-  /// Segments may be updated overlapped with the backward pass as their gradients become final, where states are
-  /// offloaded.
+  /// Segments may be updated overlapped with the backward pass as their gradients become final.
   bool early = false;
+  /// Such an update can be undone to the bit: it writes states beside those of before, and takes their place when the
+  /// step has found that nothing stands against it (UpdateLane).
+  bool undo = false;
   /// Given: every update after so many is put off by one step, and computed overlapped with the step between.
   std::optional<int64_t> delay_after = {};
   double ratio = 1;  // the share of the tiles that do not stay on the device

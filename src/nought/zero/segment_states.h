@@ -16,6 +16,7 @@ struct SegmentStates {
   SegmentIndex at;
   Communicator* ranks = nullptr;             // that share it out
   bool early = false;                        // it may be updated overlapped with the backward pass
+  bool undo = false;                         // and that can be undone
   bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
   Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
   Interval scope;                            // elements of the segment's flat buffer that this rank updates
@@ -62,6 +63,10 @@ struct TileView {
   Tensor master(const TrainedPiece& piece) const {
     if (!of->keeps_masters) return state.part(piece, parameter);
     return (*rows)[0].flat(piece.in_masters.begin, piece.in_masters.end);
+  }
+  /// Where its parameters are as they were before an update that may be undone; the tile keeps no masters.
+  Tensor before(const TrainedPiece& piece) const {
+    return (*rows)[*of->before()].flat(piece.in_tile.begin, piece.in_tile.end);
   }
   Tensor values(const PieceState& each) const {
     return (*rows)[each.values].flat(each.in_values.begin, each.in_values.end);

@@ -246,8 +246,8 @@ void ShardedModel::update(double lr, double gradient_scale) {
   choose_reduction();
 }
 
-void ShardedModel::begin_early_update(double lr, double gradient_scale) {
-  if (optimizer_) optimizer_->begin_early(lr, gradient_scale);
+void ShardedModel::begin_early_update(const EarlyUpdate& update) {
+  if (optimizer_) optimizer_->begin_early(update);
 }
 
 bool ShardedModel::abandon_early_update() { return optimizer_ && optimizer_->abandon_early(); }

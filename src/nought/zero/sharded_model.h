@@ -47,11 +47,13 @@ class ShardedModel final : public UnitStore {
   /// One optimizer update, and the exchange of the parameters; gradients start anew. If updates are put off, it is the
   /// pending one, and this one is pending then.
   void update(double lr, double gradient_scale);
-  /// This step's update comes with these numbers, whatever its gradients are: what is offloaded may be updated beside
-  /// the backward pass.
-  void begin_early_update(double lr, double gradient_scale);
-  /// The update does not come. True if parameters may have changed already.
+  /// This step's update comes with these numbers, whatever its gradients are: it may be made overlapped with the backward
+  /// pass. Where it can be undone (undoes_early_updates()) this is a guess.
+  void begin_early_update(const EarlyUpdate& update);
+  /// The update does not come, or not yet. True if parameters may have changed already, and stay so.
   bool abandon_early_update();
+  /// True if updates may be begun early, and undone to the bit.
+  bool undoes_early_updates() const { return options_.offload_optimizer.early && options_.offload_optimizer.undo; }
   /// Begins the pending update beside what comes next: the passes of a step. Nothing without one.
   void start_pending_update();
   /// Applies the pending update; nothing without one. All ranks call it together.

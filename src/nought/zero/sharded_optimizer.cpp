@@ -89,7 +89,7 @@ std::vector<RankLocalTensor> ShardedOptimizer::rank_local_tensors() const {
 }
 
 void ShardedOptimizer::update(double lr, double gradient_scale) {
-  const std::vector<size_t> early = lane_.finish_early();
+  const std::vector<size_t> early = lane_.finish_early(lr, gradient_scale);
   table_.set_number(++updates_);
   const auto all = [this](const TileWork& work) {
     table_.walk(

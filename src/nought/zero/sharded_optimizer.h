@@ -55,12 +55,14 @@ class ShardedOptimizer {
   bool needs_rank_local_tensors() const { return compressed_ && compressed_->needs_rank_local_tensors(updates_); }
 
   /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
-  /// segment, before that. Nothing unless offload.early is given and states are offloaded.
-  void begin_early(double lr, double gradient_scale) {
+  /// segment, before that. With offload.undo this is a guess, and update() may come with others. Nothing unless
+  /// offload.early is given.
+  void begin_early(const EarlyUpdate& update) {
     abandon_early();
-    if (!delays()) lane_.begin_early(lr, gradient_scale, updates_ + 1);
+    if (!delays()) lane_.begin_early(update, updates_ + 1);
   }
-  /// Waits for what was begun, and begins no more. True if parameters may have changed.
+  /// Waits for what was begun, and begins no more. With offload.undo all is as it was before; else true if parameters
+  /// may have changed.
   bool abandon_early() { return lane_.abandon_early(); }
 
   /// True if the next update is put off: offload.delay_after is given, and so many were made.

@@ -21,11 +21,23 @@ StateStore::StateStore(const Context& context, const OffloadOptions& options, co
                       .space = gradients ? gradients->space() : nullptr}),
       places_(places()) {}
 
-size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
-  Slots& added = tiles_.emplace_back();
-  for (const StateRow& row : rows)
-    added.push_back(pool_.add(row.numel, row.dtype, stays ? Pool::device : options_.tier.pool));
+size_t StateStore::add(const std::vector<StateRow>& rows, bool stays, bool twice) {
+  Slots &added = tiles_.emplace_back(), &second = aside_.emplace_back();
+  const auto make = [&](const StateRow& row) {
+    return pool_.add(row.numel, row.dtype, stays ? Pool::device : options_.tier.pool);
+  };
+  for (const StateRow& row : rows) {
+    added.push_back(make(row));
+    if (twice) second.push_back(row.before ? added.back() : make(row));
+  }
   return tiles_.size() - 1;
+}
+
+void StateStore::copy_aside(const Context& by, size_t tile) const {
+  for (size_t row = 0; row < tiles_[tile].size(); ++row) {
+    const OffloadPool::Slot from = tiles_[tile][row], to = aside_[tile][row];
+    if (from != to && !pool_.in_file(from)) by.copy(pool_.values(from), pool_.values(to));
+  }
 }
 
 void StateStore::begin(int64_t most) {
@@ -44,20 +56,23 @@ void StateStore::make_states(std::span<const Use> uses) {
   int64_t most = 0;
   for (const Use& use : uses) {
     int64_t bytes = 0;
-    for (const OffloadPool::Slot slot : tiles_[use.tile])
-      if (pool_.in_file(slot)) bytes += round_up(pool_.bytes(slot), kDirectUnit);
+    for (size_t row = 0; row < tiles_[use.tile].size(); ++row)
+      if (const OffloadPool::Slot slot = tiles_[use.tile][row]; use.moves(row) && pool_.in_file(slot))
+        bytes += round_up(pool_.bytes(slot), kDirectUnit);
     most = std::max(most, bytes);
   }
   for (size_t i = 0; i < std::min(places_.size(), std::max<size_t>(uses.size(), 1)); ++i)
     places_[i].states = aligned(*context_.memory, {most}, DType::u8, Category::workspace, context_.memory->host_pool());
 }
 
-std::vector<Tensor> StateStore::rows_in(const Place& place, const Slots& slots) const {
+std::vector<Tensor> StateStore::rows_in(const Place& place, const Use& use) const {
+  const Slots& slots = written_by(use);
   std::vector<Tensor> rows;
   int64_t begin = 0;
-  for (const OffloadPool::Slot slot : slots) {
-    if (!pool_.in_file(slot)) {
-      rows.push_back(pool_.values(slot));
+  for (size_t row = 0; row < slots.size(); ++row) {
+    const OffloadPool::Slot slot = slots[row];
+    if (!pool_.in_file(slot) || !use.moves(row)) {
+      rows.push_back(pool_.in_file(slot) ? Tensor{} : pool_.values(slot));
       continue;
     }
     rows.push_back(place.states.flat(begin, begin + pool_.bytes(slot)).reinterpret(pool_.dtype(slot)));
@@ -86,19 +101,18 @@ double StateStore::run(std::span<const Use> uses, const std::function<void(size_
     await(place.written);  // what was there before
     await(place.sent);
     begin(i);
-    const Slots& slots = tiles_[uses[i].tile];
-    if (in_file()) place.coming.push_back(pool_.read(parts(slots, uses[i].reads, rows_in(place, slots))));
+    if (in_file())
+      place.coming.push_back(pool_.read(parts(tiles_[uses[i].tile], uses[i].reads, rows_in(place, uses[i]))));
   };
   for (size_t i = 0; i < uses.size(); ++i) {
     if (i == 0 || !ahead) start(i);
     if (ahead && i + 1 < uses.size()) start(i + 1);
     Place& place = places_[i % count];
     for (const Event& event : std::exchange(place.coming, {})) await(event);
-    const Slots& slots = tiles_[uses[i].tile];
-    const std::vector<Tensor> rows = rows_in(place, slots);
+    const std::vector<Tensor> rows = rows_in(place, uses[i]);
     work(i, rows);
     if (!in_file()) continue;
-    place.written = pool_.write(parts(slots, uses[i].writes, rows));
+    place.written = pool_.write(parts(written_by(uses[i]), uses[i].writes, rows));
     if (!options_.writes_behind) await(place.written);
   }
   for (Place& place : places_) {

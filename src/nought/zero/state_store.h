@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nought/offload/offload_pool.h"
@@ -24,8 +25,9 @@ class StateStore {
              const OffloadPool* gradients = nullptr);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
-  /// are read. stays: it is on the device, wherever the others are.
-  size_t add(const std::vector<StateRow>& rows, bool stays = false);
+  /// are read. stays: it is on the device, wherever the others are. twice: it has a second version of its rows, but of
+  /// what was before an update, to which Use::aside writes.
+  size_t add(const std::vector<StateRow>& rows, bool stays = false, bool twice = false);
   /// All tiles are added.
   void open() { pool_.open(); }
   /// True if updates of a device are made by the host.
@@ -37,7 +39,13 @@ class StateStore {
   struct Use {
     size_t tile = 0;
     RowSet reads = kAll, writes = kAll;  // of the file
+    bool aside = false;                  // what it writes is the tile's second version; its rows in memory are, too
+    bool moves(size_t row) const { return ((reads | writes) >> row & 1) != 0; }
   };
+  /// Copies the rows of a tile that are in memory to their second version.
+  void copy_aside(const Context& by, size_t tile) const;
+  /// From now on the tile is its second version, and the first one is written to next.
+  void take_aside(size_t tile) { std::swap(tiles_[tile], aside_[tile]); }
   /// Begins a walk over tiles of at most so many elements: what the compute stream was given before comes first.
   void begin(int64_t most);
   /// For each use in turn, i from 0 on: begin(i), then work(i, the tile's rows). begin(i + 1) may come before work(i).
@@ -92,8 +100,10 @@ class StateStore {
     Event sent, written;
   };
   void make_states(std::span<const Use> uses);
-  /// A tile's rows at a place: where the place has them, or where they stay.
-  std::vector<Tensor> rows_in(const Place& place, const Slots& slots) const;
+  /// A tile's rows at a place: where the place has them, or where they stay. The place has no room for those that are
+  /// neither read nor written.
+  std::vector<Tensor> rows_in(const Place& place, const Use& use) const;
+  const Slots& written_by(const Use& use) const { return use.aside ? aside_[use.tile] : tiles_[use.tile]; }
   std::vector<OffloadPool::Part> parts(const Slots& slots, RowSet chosen, const std::vector<Tensor>& rows) const;
   bool in_file() const { return options_.tier.pool == Pool::file; }
 
@@ -101,7 +111,7 @@ class StateStore {
   OffloadOptions options_;
   const OffloadPool* gradients_;
   OffloadPool pool_;
-  std::vector<Slots> tiles_;
+  std::vector<Slots> tiles_, aside_;
   std::vector<Place> places_;
   int64_t most_ = 0;
   bool held_ = false;

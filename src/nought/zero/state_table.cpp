@@ -15,6 +15,17 @@ OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
   return options;
 }
 
+/// The last row, of what was before an update, is no state.
+StateStore::Use use_of(const SegmentStates& state, size_t tile, const StateTable::Rows& rows) {
+  using Of = StateTable::Rows::Of;
+  const StateTile& of = state.tiles[tile];
+  const StateTable::RowSet before = of.before() ? StateTable::RowSet{1} << *of.before() : 0;
+  StateStore::Use use{state.stored[tile], rows.reads & ~before, rows.writes & ~before};
+  if (rows.of == Of::aside) use.writes |= before, use.aside = true;
+  if (rows.of == Of::before) use.reads = of.keeps_masters ? 1 : before, use.writes = 0;
+  return use;
+}
+
 const GradientStore* gradients_in_file(const Reducer& reducer) {
   return reducer.store() && reducer.store()->in_file() ? reducer.store() : nullptr;
 }
@@ -27,6 +38,8 @@ StateTable::StateTable(const Context& context, const Mesh& mesh, DType dtype, co
     : mesh_(mesh),
       options_(options),
       offload_(for_device(offload, *context.memory)),
+      early_(offload_.early &&
+             (context.memory->device().is_host() || (offload_.tier.pool != Pool::device && offload_.ratio == 1))),
       units_(units),
       reducer_(reducer),
       residency_(residency),
@@ -40,7 +53,7 @@ StateTable::StateTable(const Context& context, const Mesh& mesh, DType dtype, co
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
   for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
     SegmentStates& state = states_.emplace_back(make_state(at, dtype, stay));
-    for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows, tile.stays));
+    for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows, tile.stays, state.undo));
     stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
   }
   store_->open();
@@ -72,6 +85,7 @@ SegmentStates StateTable::make_state(SegmentIndex at, DType dtype, int64_t stay)
   }
   state.writes = writes_for_all(unit.segments()[at.segment], mesh_);
   state.counted = counted_for_all(unit.segments()[at.segment], residency_.partition(at), mesh_);
+  state.early = early_ && may_be_early(state), state.undo = state.early && offload_.undo;
   TileRules rules{.states = options_.state_dtype,
                   .state_block = options_.state_block,
                   .most = offload_.tier.pool == Pool::device ? 0 : offload_.sub_group,
@@ -80,8 +94,19 @@ SegmentStates StateTable::make_state(SegmentIndex at, DType dtype, int64_t stay)
                   .staying_masters = dtype != DType::f32 && options_.master_weights};
   // What the host updates beside a device it keeps itself: nothing but gradients flows down.
   if (by_host() || rules.staying_masters) rules.masters = options_.master_weights ? DType::f32 : residency_.dtype(at);
+  if (state.undo) rules.before = residency_.dtype(at);
   state.tiles = make_tiles(pieces_of(state), state.scope, rules);
   return state;
+}
+
+/// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
+/// Offloaded parameters are brought and written by the rank's own thread.
+bool StateTable::may_be_early(const SegmentStates& state) const {
+  const Unit& unit = *units_[state.at.unit];
+  const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
+    return std::find(other->borrowed().begin(), other->borrowed().end(), &unit) != other->borrowed().end();
+  });
+  return !is_read && !unit.has_copy() && !unit.is_copy() && !state.talks_to_ranks() && !residency_.elsewhere(state.at);
 }
 
 /// Cut at the borders of all ranks' shards; blocks of 8-bit states at those of virtual ranks.
@@ -149,10 +174,35 @@ StateTable::Walk StateTable::plan_walk(std::span<const SegmentStates* const> seg
       if (access_.overlap() != TileAccess::Overlap::nothing)
         parameter = access_.overlap() == TileAccess::Overlap::step ? state->next : parameter_of(*state);
       walk.tiles.push_back({*state, &state->tiles[i], std::move(parameter), walk.uses.size() % store_->places()});
-      walk.uses.push_back({state->stored[i], rows.reads, rows.writes});
+      walk.uses.push_back(use_of(*state, i, rows));
       walk.most = std::max(walk.most, state->tiles[i].numel);
     }
   return walk;
+}
+
+void StateTable::keep_before(const TileView& tile) const {
+  const Context& by = access_.context_of(tile.parameter);
+  store_->copy_aside(by, tile.state.stored[static_cast<size_t>(tile.of - tile.state.tiles.data())]);
+  if (!tile.of->before()) return;
+  for (const TrainedPiece& piece : tile.of->pieces) by.copy(tile.master(piece), tile.before(piece));
+}
+
+void StateTable::take_aside(const SegmentStates& state) const {
+  for (const size_t stored : state.stored) store_->take_aside(stored);
+}
+
+void StateTable::restore_parameters(const SegmentStates& state, bool masters) const {
+  if (!masters && state.keeps_masters()) return;
+  walk(
+      state, {.writes = 0, .of = Rows::Of::before}, [](const TileView&) {},
+      [&](const TileView& tile) {
+        for (const TrainedPiece& piece : tile.of->pieces)
+          if (tile.of->keeps_masters) {
+            access_.write_parameter(tile, piece);
+          } else {
+            access_.context_of(tile.parameter).copy(tile.before(piece), tile.master(piece));
+          }
+      });
 }
 
 double StateTable::run(Walk& walk, const TileWork& fetch, const TileWork& work) const {
@@ -204,7 +254,8 @@ Tensor StateTable::parameter_of(const SegmentStates& state) const {
 StateTable::Walk StateTable::begin_overlap(TileAccess::Overlap with, const Context& by,
                                            std::span<const SegmentStates* const> segments) {
   access_.begin_overlap(with, by);
-  Walk walk = plan_walk(segments, {});
+  const bool undo = with == TileAccess::Overlap::backward && offload_.undo;
+  Walk walk = plan_walk(segments, {.of = undo ? Rows::Of::aside : Rows::Of::states});
   hold_rooms(walk);
   if (with == TileAccess::Overlap::backward)
     for (const SegmentStates* state : segments)

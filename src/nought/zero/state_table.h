@@ -49,6 +49,9 @@ class StateTable {
   using RowSet = StateStore::RowSet;
   struct Rows {
     RowSet reads = StateStore::kAll, writes = StateStore::kAll;
+    /// What a walk reads and writes: states; states, from which it writes their second version and what was before; or
+    /// it reads alone that which undoes an update of parameters, masters or what was before.
+    enum class Of : uint8_t { states, aside, before } of = Of::states;
   };
   /// The tiles of segments, with their uses of the store.
   struct Walk {
@@ -68,6 +71,13 @@ class StateTable {
     const SegmentStates* const one = &segment;
     walk(std::span(&one, 1), rows, fetch, work);
   }
+  /// In a walk of Rows::Of::aside, before a tile is updated: keeps what undoing takes.
+  void keep_before(const TileView& tile) const;
+  /// Behind such a walk: what was written is what the segment's states are.
+  void take_aside(const SegmentStates& state) const;
+  /// Parameters become those of before that walk, whose states are not taken. masters: also those of tiles with
+  /// masters, which an update writes anyway.
+  void restore_parameters(const SegmentStates& state, bool masters) const;
   /// From now on tiles of these segments are updated overlapped with that, by what `by` computes with. Takes all the
   /// room that run() needs, so that what is alive does not depend on when a thread gets to it. Nothing is under way.
   Walk begin_overlap(TileAccess::Overlap with, const Context& by, std::span<const SegmentStates* const> segments);
@@ -97,12 +107,15 @@ class StateTable {
   /// How many of all tiles stay on the device.
   int64_t staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const;
   std::vector<TrainedPiece> pieces_of(const SegmentStates& state) const;
+  /// Whether nothing but its own gradients stands before an update of the segment.
+  bool may_be_early(const SegmentStates& state) const;
   void end_update(const SegmentStates& state) const;
   void hold_rooms(const Walk& walk);
 
   Mesh mesh_;
   OptimizerOptions options_;
   OffloadOptions offload_;
+  bool early_;  // an update may run overlapped with the backward pass where states are
   const std::vector<std::unique_ptr<Unit>>& units_;
   const Reducer& reducer_;
   Residency& residency_;

@@ -5,6 +5,7 @@
 // update does not depend on it.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "nought/optim/optimizer.h"
@@ -16,6 +17,7 @@ namespace nought {
 struct StateRow {
   StateKind kind = StateKind::master;
   bool scales = false;
+  bool before = false;  // parameters as they were before an update that may be undone
   DType dtype = DType::f32;
   int64_t numel = 0;
 };
@@ -41,10 +43,15 @@ struct TrainedPiece {
 
 struct StateTile {
   std::vector<TrainedPiece> pieces;
-  std::vector<StateRow> rows;  // row 0 has the masters, if they are kept
+  std::vector<StateRow> rows;  // row 0 has the masters, if they are kept; the last one, if any, what was before
   int64_t numel = 0;           // elements of the pieces
   bool stays = false;          // on the device
   bool keeps_masters = false;  // false: the parameter is what is updated
+
+  /// The row of parameters as they were before an update that may be undone. Masters need none: they are states.
+  std::optional<size_t> before() const {
+    return rows.empty() || !rows.back().before ? std::nullopt : std::optional(rows.size() - 1);
+  }
 };
 
 /// How tiles are made.
@@ -56,6 +63,7 @@ struct TileRules {
   bool cuts_pieces = true;      // false: a piece is in one tile, whatever its size
   int64_t stay = 0;             // so many of the first tiles stay on the device; all, if `most` is 0
   bool staying_masters = true;  // false: tiles that stay keep none
+  std::optional<DType> before = {};  // of parameters that are kept while an update may be undone
 };
 
 /// The tiles of a segment's pieces. scope: the elements of the segment that this rank updates; if they are one tile,

@@ -42,6 +42,12 @@ Tensor TileAccess::parameter_copy(const TileView& tile, const TrainedPiece& piec
   return local(tile, piece, StateStore::Room::parameters, tile.parameter);
 }
 
+void TileAccess::write_parameter(const TileView& tile, const TrainedPiece& piece) const {
+  const Tensor master = tile.master(piece);
+  if (const Tensor copy = parameter_copy(tile, piece)) context_of(master).run(Cast{.x = master, .y = copy});
+  send_parameter(tile, piece);
+}
+
 void TileAccess::send_parameter(const TileView& tile, const TrainedPiece& piece) const {
   StateStore* const moved = transfers(tile);
   if (!moved) return;

@@ -48,6 +48,8 @@ class TileAccess {
   /// Where the update writes parameters beside masters; undefined if it does not.
   Tensor parameter_copy(const TileView& tile, const TrainedPiece& piece) const;
   void send_parameter(const TileView& tile, const TrainedPiece& piece) const;
+  /// The parameter becomes the piece's master; the tile keeps masters.
+  void write_parameter(const TileView& tile, const TrainedPiece& piece) const;
 
  private:
   Context context_;

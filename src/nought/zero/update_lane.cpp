@@ -19,7 +19,6 @@ UpdateLane::UpdateLane(const Context& context, const Mesh& mesh, const std::vect
       reducer_(reducer),
       table_(table),
       update_(std::move(update)) {
-  for (SegmentStates& state : table_.segments()) state.early = may_be_early(state);
   if (table_.offload().delay_after) prepare_delay();
 }
 
@@ -41,30 +40,18 @@ void UpdateLane::wait_overlapped() {
 
 // --- overlapped with the backward pass ---
 
-/// A Unit that another one reads, or another pipeline stage has, may be needed after its gradients are final here.
-/// Offloaded parameters are brought and written by the rank's own thread.
-bool UpdateLane::may_be_early(const SegmentStates& state) const {
-  const Unit& unit = *units_[state.at.unit];
-  const bool is_read = std::any_of(units_.begin(), units_.end(), [&](const auto& other) {
-    return std::find(other->borrowed().begin(), other->borrowed().end(), &unit) != other->borrowed().end();
-  });
-  return !is_read && !unit.has_copy() && !unit.is_copy() && !state.talks_to_ranks() && !residency_.elsewhere(state.at);
-}
-
-void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
+void UpdateLane::begin_early(const EarlyUpdate& update, int64_t number) {
   abandon_early();
-  const OffloadOptions& offload = table_.offload();
-  const bool by_host = table_.by_host(),
-             pays = (offload.tier.pool == Pool::file || by_host) && (!by_host || offload.ratio == 1);
-  if (!offload.early || !pays || pending_) return;
+  if (pending_) return;
   std::vector<const SegmentStates*> eligible;
   for (const SegmentStates& state : table_.segments())
     if (state.early) eligible.push_back(&state);
   if (eligible.empty()) return;
   make_worker();
   early_ = std::make_unique<Early>();
-  early_->lr = lr, early_->gradient_scale = gradient_scale;
+  early_->update = update;
   early_->begun.assign(table_.segments().size(), true);
+  early_->progress.assign(table_.segments().size(), Early::Progress::none);
   for (const SegmentStates* state : eligible)
     early_->begun[static_cast<size_t>(state - table_.segments().data())] = false;
   early_->square = Tensor::empty(*context_.memory, {1}, DType::f64, Category::workspace, context_.memory->host_pool());
@@ -74,51 +61,94 @@ void UpdateLane::begin_early(double lr, double gradient_scale, int64_t number) {
 
 void UpdateLane::update_early() {
   if (!early_) return;
+  using Of = StateTable::Rows::Of;
   for (size_t i = table_.segments().size(); i-- > 0;) {
     if (early_->begun[i] || !reducer_.is_final(table_.segments()[i].at)) continue;
     early_->begun[i] = true;
-    early_->updated.push_back(i);
+    early_->segments.push_back(i);
     const SegmentStates* const state = &table_.segments()[i];
-    const auto walk = std::make_shared<StateTable::Walk>(table_.plan_walk(std::span(&state, 1), {}));
+    const auto walk = std::make_shared<StateTable::Walk>(
+        table_.plan_walk(std::span(&state, 1), {.of = state->undo ? Of::aside : Of::states}));
     const Event before = context_.stream->record();
-    done_ = worker_->submit([this, walk, before, last = done_] {
+    done_ = worker_->submit([this, i, walk, before, last = done_] {
       last.wait();  // throws what it threw
       if (early_->stopped) return;
       if (table_.by_host()) table_.store().copies().follow(before);
-      table_.run(
-          *walk, [&](const TileView& tile) { table_.access().fetch_gradients(tile); },
-          [&](const TileView& tile) { update_early(tile); });
+      update_early(i, *walk);
     });
   }
 }
 
-/// Nothing behind a gradient that is not finite is updated, so that what is looked for is found in what made it.
+void UpdateLane::update_early(size_t segment, StateTable::Walk& walk) const {
+  early_->progress[segment] = Early::Progress::some;
+  table_.run(
+      walk, [&](const TileView& tile) { table_.access().fetch_gradients(tile); },
+      [&](const TileView& tile) {
+        if (tile.state.undo) table_.keep_before(tile);
+        update_early(tile);
+      });
+  if (!early_->stopped) early_->progress[segment] = Early::Progress::all;
+}
+
+/// A sum over this rank's part alone: the norm over all ranks is not smaller.
+bool UpdateLane::Early::exceeds() const {
+  return update.max_norm > 0 && std::sqrt(sum) * update.gradient_scale > update.max_norm;
+}
+
+/// Nothing behind a gradient that is not finite is updated, so that what is looked for is found in what made it; and
+/// nothing behind one that makes a guess wrong.
 void UpdateLane::update_early(const TileView& tile) const {
   for (const TrainedPiece& piece : tile.of->pieces) {
     if (early_->stopped) return;
     worker_context_.run(SumSquares{.x = table_.access().gradient_of(tile, piece), .out = early_->square});
-    if (!std::isfinite(*early_->square.data<double>())) {
+    early_->sum += *early_->square.data<double>();
+    if (!std::isfinite(early_->sum) || early_->exceeds()) {
       early_->stopped = true;
       return;
     }
     early_->changed = true;
-    update_(tile, piece, early_->lr, early_->gradient_scale);
+    update_(tile, piece, early_->update.lr, early_->update.gradient_scale);
   }
 }
 
-std::vector<size_t> UpdateLane::finish_early() {
-  if (!early_) return {};
+std::unique_ptr<UpdateLane::Early> UpdateLane::end_early() {
   wait_overlapped();
   table_.end_overlap();
-  require(!early_->stopped, "an update was begun overlapped with the backward pass from a gradient that is not finite");
-  return std::exchange(early_, {})->updated;
+  return std::exchange(early_, {});
+}
+
+std::vector<size_t> UpdateLane::finish_early(double lr, double gradient_scale) {
+  if (!early_) return {};
+  const std::unique_ptr<Early> early = end_early();
+  const bool right = early->update.lr == lr && early->update.gradient_scale == gradient_scale;
+  std::vector<size_t> updated;
+  for (const size_t i : early->segments) {
+    const SegmentStates& state = table_.segments()[i];
+    const bool all = early->progress[i] == Early::Progress::all;
+    require(state.undo || (right && all),
+            "an update was begun overlapped with the backward pass from a gradient that is not finite, or with other "
+            "numbers, and can not be undone");
+    if (right && all) {
+      updated.push_back(i);
+      if (state.undo) table_.take_aside(state);
+    } else if (early->progress[i] != Early::Progress::none) {
+      table_.restore_parameters(state, /*masters=*/false);  // the update to come writes them
+    }
+    // What other ranks keep of the parameters is old.
+    residency_.begin_update(state.at, Pool::device, /*reads=*/false);
+    residency_.end_update(state.at);
+  }
+  return updated;
 }
 
 bool UpdateLane::abandon_early() {
   if (!early_) return false;
-  wait_overlapped();
-  table_.end_overlap();
-  return std::exchange(early_, {})->changed;
+  const std::unique_ptr<Early> early = end_early();
+  if (!table_.offload().undo) return early->changed;
+  for (const size_t i : early->segments)
+    if (early->progress[i] != Early::Progress::none)
+      table_.restore_parameters(table_.segments()[i], /*masters=*/true);
+  return false;
 }
 
 // --- one step late ---

@@ -4,8 +4,10 @@
 // ranks.
 //
 // Overlapped with the backward pass, segments whose gradients are final are updated while earlier Units' are still
-// computed. Nothing global may stand before it (a norm that clips, a loss scale), so the bits are those of an update
-// afterwards.
+// computed. Where something global stands before it (a norm that clips, a loss scale), this is a guess that it changes
+// nothing: the update writes states beside those of before, and keeps parameters that have no masters (OffloadOptions::
+// undo). A right guess takes what was written; a wrong one leaves it, and parameters become those of before. So the bits
+// are those of an update afterwards.
 //
 // One step late: theta(t + 1) = theta(t) - A(g(theta(t - 1))) (ZeRO-Offload's one-step delayed parameter update).
 // Between two steps an update is pending, but nothing of it has begun: masters and states are those of before, and its
@@ -26,6 +28,12 @@
 
 namespace nought {
 
+/// The numbers of an update that begins before all gradients are there.
+struct EarlyUpdate {
+  double lr = 0, gradient_scale = 1;
+  double max_norm = 0;  // > 0: a larger norm of the scaled gradients makes these numbers wrong
+};
+
 /// An update whose gradients are there, and which was not applied yet.
 struct PendingUpdate {
   double lr = 0, gradient_scale = 1;
@@ -39,13 +47,15 @@ class UpdateLane {
              Residency& residency, Reducer& reducer, StateTable& table, Update update);
 
   // Each as ShardedOptimizer has it; number: that of the update, from 1 on.
-  void begin_early(double lr, double gradient_scale, int64_t number);
+  void begin_early(const EarlyUpdate& update, int64_t number);
   /// Begins to update the segments whose gradients have become final, on a thread of its own; nothing without
   /// begin_early().
   void update_early();
   bool abandon_early();
-  /// Waits for what was begun. The places of the segments that are updated.
-  std::vector<size_t> finish_early();
+  /// Waits for what was begun, and ends nothing.
+  void await_early() { done_.wait(); }
+  /// Waits for what was begun. The places of the segments that are updated with these numbers; the others are as before.
+  std::vector<size_t> finish_early(double lr, double gradient_scale);
 
   void delay(double lr, double gradient_scale);
   void start(int64_t number);
@@ -73,19 +83,24 @@ class UpdateLane {
  private:
   /// An update overlapped with the backward pass.
   struct Early {
-    double lr = 0, gradient_scale = 1;
-    std::vector<bool> begun = {};      // by segment: it is updated, or waits for update()
-    std::vector<size_t> updated = {};  // segments
-    Tensor square = {};                // f64 [1]
+    enum class Progress : uint8_t { none, some, all };
+    EarlyUpdate update = {};
+    std::vector<bool> begun = {};         // by segment: it is updated, or waits for update()
+    std::vector<size_t> segments = {};    // those that were given to the worker
+    std::vector<Progress> progress = {};  // the worker's, by segment
+    Tensor square = {};                   // f64 [1]
+    double sum = 0;                       // the worker's, of squares
     std::atomic<bool> stopped = false;
     bool changed = false;  // the worker's: parameters or states
+    bool exceeds() const;
   };
   void make_worker();
   /// Waits for what the worker was given.
   void wait_overlapped();
-  /// Whether nothing but its own gradients stands before an update of the segment.
-  bool may_be_early(const SegmentStates& state) const;
+  void update_early(size_t segment, StateTable::Walk& walk) const;
   void update_early(const TileView& tile) const;
+  /// Waits, and ends the overlap.
+  std::unique_ptr<Early> end_early();
   void prepare_delay();
   void make_room_for_delay();
   void drop_room_for_delay();
