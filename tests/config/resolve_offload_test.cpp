@@ -130,16 +130,49 @@ TEST(ResolveOffload, what_stands_before_an_update_keeps_it_from_the_backward_pas
   const RunPlan early = plan("");
   EXPECT_TRUE(early.layout.sharding.offload_optimizer.early);
   EXPECT_THAT(test::reason_of(early, "update_beside_backward"), HasSubstr("nothing global"));
-  for (const auto& [training, why] : {std::pair(R"(, "fp16": true)", "loss scale"),
-                                      {R"(, "on_nonfinite": "skip")", "on_nonfinite"},
-                                      {R"(, "spiky_loss_factor": 5)", "spiky"},
-                                      {R"(, "delayed_update": true)", "the next step"}}) {
-    EXPECT_FALSE(plan(training).layout.sharding.offload_optimizer.early) << training;
-    EXPECT_THAT(test::reason_of(plan(training), "update_beside_backward"), HasSubstr(why));
+  EXPECT_FALSE(early.layout.sharding.offload_optimizer.undo);
+  const RunPlan delayed = plan(R"(, "delayed_update": true)");
+  EXPECT_FALSE(delayed.layout.sharding.offload_optimizer.early);
+  EXPECT_THAT(test::reason_of(delayed, "update_beside_backward"), HasSubstr("the next step"));
+}
+
+TEST(ResolveOffload, what_may_change_an_update_makes_it_a_guess_that_is_undone) {
+  const auto plan = [](const std::string& training) {
+    return test::plan_of(R"({"training": {)" + training + R"(}, "deepspeed": {"zero_optimization": )" + nvme("") +
+                         "}}");
+  };
+  for (const auto& [training, why] : {std::pair(R"("max_grad_norm": 1)", "below max_grad_norm"),
+                                      {R"("max_grad_norm": 0, "fp16": true)", "no gradient overflows"},
+                                      {R"("on_nonfinite": "skip")", "below max_grad_norm, all gradients are finite"},
+                                      {R"("max_grad_norm": 0, "spiky_loss_factor": 5)", "no spike"}}) {
+    const RunPlan each = plan(training);
+    EXPECT_TRUE(each.layout.sharding.offload_optimizer.early) << training;
+    EXPECT_TRUE(each.layout.sharding.offload_optimizer.undo) << training;
+    EXPECT_THAT(test::reason_of(each, "update_beside_backward"), HasSubstr(why));
   }
-  const RunPlan clipped = plan_of_zero(nvme(""));
-  EXPECT_FALSE(clipped.layout.sharding.offload_optimizer.early);
-  EXPECT_THAT(test::reason_of(clipped, "update_beside_backward"), HasSubstr("clipping needs the norm"));
+}
+
+TEST(ResolveOffload, updates_wait_for_the_backward_pass_on_request_and_begin_before_where_that_is_possible) {
+  const std::string in_files = R"(, "deepspeed": {"zero_optimization": )" + nvme("") + "}";
+  const auto plan = [](const std::string& value, const std::string& more) {
+    return test::plan_of(R"({"training": {"update_beside_backward": )" + value + "}" + more + "}");
+  };
+  const auto options = [&](const std::string& value, const std::string& more) {
+    return plan(value, more).layout.sharding.offload_optimizer;
+  };
+  EXPECT_FALSE(options("false", in_files).early);
+  EXPECT_FALSE(options("false", in_files).undo);
+  EXPECT_TRUE(options("\"auto\"", in_files).undo);
+  EXPECT_TRUE(options("true", "").undo) << "in memory";
+  EXPECT_FALSE(options("\"auto\"", "").early);
+  EXPECT_THAT(test::reason_of(plan("\"auto\"", ""), "update_beside_backward"), HasSubstr("in memory"));
+  for (const auto& [more, why] :
+       {std::pair(R"(, "deepspeed": {"optimizer": {"type": "Lamb"}})", "ranks talk to each other"),
+        {R"(, "deepspeed": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/tmp",
+              "max_in_cpu": 0}}})",
+         "between two passes"}})
+    EXPECT_THAT(message_of<ConfigError>([&, more = more] { plan("true", more); }),
+                AllOf(HasSubstr("update_beside_backward"), HasSubstr(why)));
 }
 
 TEST(ResolveOffload, keys_of_other_devices_are_explained) {
@@ -223,7 +256,19 @@ TEST(ResolveOffload, with_a_gpu_the_host_is_an_offload_tier) {
   EXPECT_EQ(test::value_of(plan, "device"), "cuda");
   EXPECT_EQ(test::value_of(plan, "offload_optimizer"), "cpu");
   EXPECT_EQ(test::value_of(plan, "offload_param"), "cpu");
-  EXPECT_EQ(test::value_of(plan, "update_beside_backward"), "true");
+  EXPECT_EQ(test::value_of(plan, "update_beside_backward"), "false");
+  EXPECT_THAT(test::reason_of(plan, "update_beside_backward"), HasSubstr("ratio"));
+  const auto all_on_host = [](const std::string& training) {
+    return plan_on(R"({"training": {)" + training +
+                       R"(}, "deepspeed": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}})",
+                   /*on_gpu=*/true);
+  };
+  EXPECT_EQ(test::value_of(all_on_host(R"("max_grad_norm": 0)"), "update_beside_backward"), "true");
+  EXPECT_EQ(test::value_of(all_on_host(""), "update_beside_backward"), "false") << "a guess takes the states twice";
+  EXPECT_EQ(test::value_of(all_on_host(R"("update_beside_backward": true)"), "update_beside_backward"), "true");
+  EXPECT_THAT(
+      message_of<ConfigError>([] { plan_on(R"({"training": {"update_beside_backward": true}})", /*on_gpu=*/true); }),
+      HasSubstr("in the memory of the GPU"));
   EXPECT_NE(test::reason_of(plan, "pin_memory").find("always pinned"), std::string::npos);
 }
 

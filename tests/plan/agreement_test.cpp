@@ -326,6 +326,59 @@ TEST(Agreement, holds_with_gradients_in_files) {
       }
 }
 
+/// What undoing takes is in it: states twice, and parameters that have no masters. A wrong guess takes no more, but it
+/// moves more.
+NOUGHT_SIZE(medium);
+TEST(Agreement, holds_with_updates_that_can_be_undone) {
+  const test::TempFolder folder;
+  struct Each {
+    int ranks, stage;
+    DType dtype;
+    bool masters, in_files;
+  };
+  for (const auto& [ranks, stage, dtype, masters, in_files] : {Each{1, 0, DType::bf16, true, true},
+                                                               {2, 1, DType::f32, true, true},
+                                                               {2, 3, DType::bf16, false, true},
+                                                               {2, 2, DType::bf16, true, false},
+                                                               {1, 0, DType::f32, true, false}}) {
+    Layout layout{.ranks = ranks,
+                  .zero_stage = stage,
+                  .micro_batch = 2,
+                  .seq_length = 64,
+                  .accumulation = ranks,
+                  .sharding = {.dtype = dtype, .gradient_dtype = dtype, .optimizer = {.master_weights = masters}},
+                  .wire = Wire::threads};
+    OffloadOptions& offload = layout.sharding.offload_optimizer;
+    if (in_files)
+      offload = {.tier = {Pool::file, folder.path().string(), {.backend = AioBackend::threads}},
+                 .sub_group = ranks == 1 ? 100'000 : OffloadOptions::kMostElements,
+                 .reads_ahead = true,
+                 .writes_behind = true,
+                 .buffers = 12};
+    SCOPED_TRACE(fmt::format("{}, {}, files {}", layout.str(), name_of(dtype), in_files));
+    const ModelConfig config = model_of("llama");
+    offload.early = true;
+    const Prediction sure = predict(config, layout);
+    offload.undo = true;
+    const Prediction predicted = predict(config, layout);
+    const Measurement right = measure(config, layout),
+                      wrong = measure(config, layout, /*documents=*/false, {}, /*limit=*/1e-6);
+    expect_agreement(predicted, right);
+    EXPECT_EQ(right.late_allocations, 0);
+    EXPECT_EQ(wrong.memory.peak, right.memory.peak);
+    EXPECT_EQ(wrong.memory.file, right.memory.file);
+    const auto states = static_cast<size_t>(Category::optimizer);
+    const auto kept = [&](const Prediction& of) { return in_files ? of.memory.file[states] : of.steady[states]; };
+    const double more = static_cast<double>(kept(predicted)) / static_cast<double>(kept(sure));
+    EXPECT_GT(more, 1.9);
+    EXPECT_LT(more, 2.6);
+    if (in_files && dtype == DType::bf16 && masters) {
+      EXPECT_EQ(predicted.memory.peak_total, sure.memory.peak_total) << "the files alone grow";
+      EXPECT_EQ(predicted.states, sure.states) << "and nothing more moves";
+    }
+  }
+}
+
 NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_updates_overlapped_with_passes) {
   const test::TempFolder folder;

@@ -106,9 +106,9 @@ struct Measurement {
 };
 
 /// The memory of the first rank of each pipeline stage's ranks that has as many tokens as any. contexts: what ranks
-/// compute with; none: the CPU.
+/// compute with; none: the CPU. limit: of the norm, where updates are guesses.
 inline std::vector<Measurement> measure_places(const ModelConfig& config, const Layout& layout, bool documents = false,
-                                               const std::vector<Context>& contexts = {}) {
+                                               const std::vector<Context>& contexts = {}, double limit = 1e6) {
   std::vector<Measurement> results(static_cast<size_t>(layout.stages()));
   const auto measure_rank = [&](Communicator& ranks, const Context& context) {
     const Mesh mesh(ranks, layout.grid());
@@ -137,7 +137,8 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
         context.zero(batches.back().input_ids), context.zero(batches.back().targets);
         if (documents) batches.back().document_starts.assign(static_cast<size_t>(layout.micro_batch), {0, 17, 100});
       }
-      engine.step(batches, layout.tokens_per_step(), 1e-3, layout.sharding.offload_optimizer.early ? 0 : 1);
+      const OffloadOptions& states = layout.sharding.offload_optimizer;
+      engine.step(batches, layout.tokens_per_step(), 1e-3, states.undo ? limit : states.early ? 0 : 1);
     }
     const std::vector<Mesh::GroupTraffic> after = mesh.traffic_by_axes();
     moved = moved_by(model) - moved;
@@ -179,8 +180,8 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
 }
 
 inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false,
-                           const std::vector<Context>& contexts = {}) {
-  return measure_places(config, layout, documents, contexts).front();
+                           const std::vector<Context>& contexts = {}, double limit = 1e6) {
+  return measure_places(config, layout, documents, contexts, limit).front();
 }
 
 inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::string_view what) {

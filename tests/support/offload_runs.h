@@ -31,9 +31,9 @@ struct Way {
   ParameterOffload parameters = {};
   std::optional<DType> wire = {};
   int micro_batches = 1;
-  int replicas = 1;         // that `ranks` are shared out over
-  bool drains = false;      // all work is done behind each Unit
-  bool walks_back = false;  // from the last Unit to the first one, as a backward pass
+  int replicas = 1;                  // that `ranks` are shared out over
+  bool drains = false;               // all work is done behind each Unit
+  bool walks_back = false;           // from the last Unit to the first one, as a backward pass
   std::vector<double> factors = {};  // given: by step, on gradients in the update; 0: it is skipped
 
   std::string str() const {

@@ -59,10 +59,11 @@ struct Numbers {
   std::vector<std::string> spikes;  // of each step
 };
 
-Numbers run_with(const Fault& fault, double factor, int stage = 0) {
+Numbers run_with(const Fault& fault, double factor, int stage = 0, const OffloadOptions& states = {}) {
   int left = 0;  // runs of the operation on rank 1 that are looked at
   test::TrainingCase each = test::learning(test::tiny_llama(), test::sharded(kRanks, stage));
   each.rows.of_step = kRanks, each.lr = 1e-3;
+  each.settings.offload_optimizer = states;
   each.watched = 1;
   each.watcher = [&](std::string_view operation, std::string_view result, const Tensor& values) {
     if (left == 0 || operation != fault.operation || result != fault.result) return;
@@ -102,6 +103,18 @@ TEST(Spike, a_bit_that_flips_once_in_a_forward_pass_is_transient_names_its_rank_
                                                 HasSubstr("a transient fault of the hardware (rank 1 on " +
                                                           host_name() + "); the update uses the repetition")));
     EXPECT_EQ(run.spikes[kSpikeAt], "");
+  }
+}
+
+/// A repetition needs the weights of before.
+TEST(Spike, an_update_that_began_before_the_spike_was_seen_leaves_no_trace) {
+  const Numbers healthy = run_with({}, 0);
+  const Fault fault{"RmsNormBackward", "d_weight", 1};
+  for (const int stage : {0, 2}) {
+    const Numbers run = run_with(fault, 3, stage, {.early = true, .undo = true});
+    EXPECT_EQ(run.losses, healthy.losses);
+    EXPECT_EQ(run.norms, healthy.norms);
+    EXPECT_NE(run.spikes[kSpikeAt - 1], "");
   }
 }
 

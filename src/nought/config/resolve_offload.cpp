@@ -184,20 +184,64 @@ void resolve_gradient_tier(Resolver& r) {
   r.plan.resolved.push_back({"offload_gradients", options.gradients_in_file ? "file" : "device", why});
 }
 
-/// What nothing that is known at the end of the backward pass alone can change may be updated before.
+namespace {
+
+/// Why no update can be made before the passes end; "" if some can.
+std::string against_early_update(const Resolver& r) {
+  const RunPlan& plan = r.plan;
+  const Layout& layout = plan.layout;
+  const OffloadOptions& options = layout.sharding.offload_optimizer;
+  const Method& method = layout.sharding.optimizer.method;
+  const auto refused = first_refused(
+      plan, {{Trait::delays_updates, "updates run overlapped with the next step instead"},
+             {Trait::files_alone, "parameters that are in files are brought and written between two passes"}});
+  if (refused) return std::string(refused->what);
+  if (talks_to_ranks(method) && !std::holds_alternative<MuonOptions>(method))
+    return "ranks talk to each other for updates of Lamb and of 1-bit optimizers";
+  if (r.config.training.async_data_parallel.staleness.given) return "servers make updates";
+  if (layout.on_gpu() && options.tier.pool == Pool::device)
+    return "states are in the memory of the GPU, which is at work";
+  if (layout.on_gpu() && options.ratio < 1) return "tiles that stay on the GPU (offload_optimizer.ratio is below 1)";
+  return "";
+}
+
+/// What such an update guesses; "" if nothing stands before it.
+std::string guessed(const RunPlan& plan) {
+  std::string all;
+  for (const auto& [trait, what] : {std::pair(Trait::clips_gradients, "the norm stays below max_grad_norm"),
+                                    {Trait::scales_loss, "no gradient overflows"},
+                                    {Trait::skips_nonfinite, "all gradients are finite"},
+                                    {Trait::repeats_spikes, "the step is no spike"}})
+    if (has(plan, trait)) all += (all.empty() ? "" : ", ") + std::string(what);
+  return all;
+}
+
+}  // namespace
+
+/// An update may begin as gradients arrive, if what is known at their end can not change it, or can undo it.
 void resolve_early_update(Resolver& r) {
   OffloadOptions& options = r.plan.layout.sharding.offload_optimizer;
-  const auto awaited = first_refused(
-      r.plan, {{Trait::delays_updates, "updates run overlapped with the next step instead"},
-               {Trait::clips_gradients, "clipping needs the norm of all gradients first"},
-               {Trait::scales_loss, "a loss scale needs all gradients first"},
-               {Trait::repeats_spikes, "a spiky step is computed again before its update"},
-               {Trait::skips_nonfinite, "on_nonfinite = \"skip\" needs all gradients first"},
-               {Trait::files_alone, "parameters that are in files are brought and written between two passes"}});
-  options.early = !awaited;
-  if (options.tier.pool != Pool::file && !(r.plan.layout.on_gpu() && options.tier.pool == Pool::host)) return;
-  r.plan.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
-                             std::string(awaited ? awaited->what : "nothing global stands before an update")});
+  const Auto<bool>& setting = r.config.training.update_beside_backward;
+  const auto key =
+      r.section_value("training.update_beside_backward", setting.value, setting.given() || setting.automatic());
+  const std::string against = against_early_update(r), guess = guessed(r.plan);
+  require<ConfigError>(!setting.given() || !key.value || against.empty(), "{} = true: {}", key.place, against);
+  const bool on_host = r.plan.layout.on_gpu() && options.tier.pool == Pool::host;
+  const bool pays = options.tier.pool == Pool::file || on_host;
+  options.early =
+      against.empty() && (setting.given() ? key.value : pays && (options.tier.pool == Pool::file || guess.empty()));
+  options.undo = options.early && !guess.empty();
+  if (!pays && !key.given) return;
+  std::string why = !against.empty() ? against
+                    : !pays          ? "states are in memory: an update waits for nothing that passes could hide"
+                    : guess.empty()  ? "nothing global stands before an update"
+                    : options.early  ? fmt::format(
+                                           "it is a guess that {}; a wrong one is undone, for which states have "
+                                            "their room twice",
+                                           guess)
+                                    : "undoing a wrong guess takes states on the host twice: true allows it";
+  if (setting.given()) why = fmt::format("{}{}", key.reason, options.undo ? "; " + why : "");
+  r.plan.resolved.push_back({"update_beside_backward", options.early ? "true" : "false", why});
 }
 
 }  // namespace nought

@@ -219,6 +219,7 @@ struct TrainingConfig {
   Setting<bool> log_straggler{false};
   Setting<bool> delayed_update{false};
   Setting<int64_t> delayed_update_warmup_steps{int64_t{40}};
+  Auto<bool> update_beside_backward;
   Auto<std::string> offload_gradients;
   Setting<std::string> offload_inputs{std::string("device")};
   Setting<AioBackend> aio_backend{AioBackend::automatic};
@@ -349,6 +350,11 @@ struct TrainingConfig {
       "before, and what the update reads, computes and writes takes no time of its own; not with Lamb and Muon");
     v("delayed_update_warmup_steps", delayed_update_warmup_steps,
       "with delayed_update: so many updates are made at once before");
+    v("update_beside_backward", update_beside_backward,
+      "update what has its gradients while the backward pass goes on. Where clipping, a loss scale, on_nonfinite = "
+      "skip or spiky_loss_factor stand before an update, it is a guess that they change nothing, and undone to the bit "
+      "where they do: that takes room for masters and optimizer states twice. auto: where states are in files, and on "
+      "the host beside a GPU if nothing is to be undone");
     v("offload_gradients", offload_gradients,
       "where sums of gradients wait for the update, if offload_optimizer.device is nvme. file: beside the optimizer's "
       "states; a micro-batch writes them, and reads them if it is not the step's first; device: in memory; auto: file "

@@ -91,7 +91,7 @@ class Engine {
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
-  /// Of updates that run overlapped with the backward pass, whatever its norm will be.
+  /// What was guessed of updates that run overlapped with the backward pass, before their norm was known.
   const UpdateGuess& guess() const { return guess_; }
 
  private:

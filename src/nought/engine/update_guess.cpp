@@ -13,7 +13,8 @@ std::string UpdateGuess::add(bool right) {
   told_ = true;
   return fmt::format(
       "the gradients of {} steps in a row were clipped or not finite, and their updates, which ran overlapped with the "
-      "backward pass, undone: updates wait for it now, until {} steps in a row are not (training.update_beside_backward)",
+      "backward pass, undone: updates wait for it now, until {} steps in a row are not "
+      "(training.update_beside_backward)",
       kWrong, kRight);
 }
 

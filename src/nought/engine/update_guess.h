@@ -1,7 +1,8 @@
 // UpdateGuess: whether it pays to guess that a step's gradients are finite and stay below the limit of their norm, so
 // that its update may run overlapped with the backward pass (zero/update_lane.h). A wrong guess is undone.
 //
-// It knows norms alone, which all ranks share: all guess alike. What it decides changes no bit, so no checkpoint has it.
+// It knows norms alone, which all ranks share: all guess alike. What it decides changes no bit, so no checkpoint has
+// it.
 #pragma once
 
 #include <cstdint>

@@ -235,7 +235,7 @@ void Reducer::settle() {
 
 bool Reducer::is_final(SegmentIndex at) {
   SegmentGradients& state = segments_[place_of(at)];
-  return state.finished && reductions_->is_final(state);
+  return !keeps_local_ && state.finished && reductions_->is_final(state);
 }
 
 Tensor Reducer::owned(SegmentIndex at) const {

@@ -47,8 +47,8 @@ class ShardedModel final : public UnitStore {
   /// One optimizer update, and the exchange of the parameters; gradients start anew. If updates are put off, it is the
   /// pending one, and this one is pending then.
   void update(double lr, double gradient_scale);
-  /// This step's update comes with these numbers, whatever its gradients are: it may be made overlapped with the backward
-  /// pass. Where it can be undone (undoes_early_updates()) this is a guess.
+  /// This step's update comes with these numbers, whatever its gradients are: it may be made overlapped with the
+  /// backward pass. Where it can be undone (undoes_early_updates()) this is a guess.
   void begin_early_update(const EarlyUpdate& update);
   /// The update does not come, or not yet. True if parameters may have changed already, and stay so.
   bool abandon_early_update();

@@ -76,8 +76,7 @@ void lay_out(StateTile& tile, Interval scope, const TileRules& rules) {
       piece.states.push_back(state);
     }
   for (const auto& [kind, of] : rows) tile.rows[of.values].numel += padding;
-  if (rules.before && !tile.keeps_masters)
-    tile.rows.push_back({.before = true, .dtype = *rules.before, .numel = used});
+  if (rules.before && !tile.keeps_masters) tile.rows.push_back({.before = true, .dtype = *rules.before, .numel = used});
 }
 
 }  // namespace

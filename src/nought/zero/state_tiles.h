@@ -58,11 +58,11 @@ struct StateTile {
 struct TileRules {
   std::optional<DType> masters = {};  // the dtype of masters that are kept apart from the parameters
   DType states = DType::f32;
-  int64_t state_block = 0;      // > 0: states are codes with a scale for so many elements
-  int64_t most = 0;             // elements of a tile; 0: all pieces are one tile
-  bool cuts_pieces = true;      // false: a piece is in one tile, whatever its size
-  int64_t stay = 0;             // so many of the first tiles stay on the device; all, if `most` is 0
-  bool staying_masters = true;  // false: tiles that stay keep none
+  int64_t state_block = 0;           // > 0: states are codes with a scale for so many elements
+  int64_t most = 0;                  // elements of a tile; 0: all pieces are one tile
+  bool cuts_pieces = true;           // false: a piece is in one tile, whatever its size
+  int64_t stay = 0;                  // so many of the first tiles stay on the device; all, if `most` is 0
+  bool staying_masters = true;       // false: tiles that stay keep none
   std::optional<DType> before = {};  // of parameters that are kept while an update may be undone
 };
 

@@ -146,8 +146,7 @@ bool UpdateLane::abandon_early() {
   const std::unique_ptr<Early> early = end_early();
   if (!table_.offload().undo) return early->changed;
   for (const size_t i : early->segments)
-    if (early->progress[i] != Early::Progress::none)
-      table_.restore_parameters(table_.segments()[i], /*masters=*/true);
+    if (early->progress[i] != Early::Progress::none) table_.restore_parameters(table_.segments()[i], /*masters=*/true);
   return false;
 }
 

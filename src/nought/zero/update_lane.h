@@ -6,8 +6,8 @@
 // Overlapped with the backward pass, segments whose gradients are final are updated while earlier Units' are still
 // computed. Where something global stands before it (a norm that clips, a loss scale), this is a guess that it changes
 // nothing: the update writes states beside those of before, and keeps parameters that have no masters (OffloadOptions::
-// undo). A right guess takes what was written; a wrong one leaves it, and parameters become those of before. So the bits
-// are those of an update afterwards.
+// undo). A right guess takes what was written; a wrong one leaves it, and parameters become those of before. So the
+// bits are those of an update afterwards.
 //
 // One step late: theta(t + 1) = theta(t) - A(g(theta(t - 1))) (ZeRO-Offload's one-step delayed parameter update).
 // Between two steps an update is pending, but nothing of it has begun: masters and states are those of before, and its
@@ -54,7 +54,8 @@ class UpdateLane {
   bool abandon_early();
   /// Waits for what was begun, and ends nothing.
   void await_early() { done_.wait(); }
-  /// Waits for what was begun. The places of the segments that are updated with these numbers; the others are as before.
+  /// Waits for what was begun. The places of the segments that are updated with these numbers; the others are as
+  /// before.
   std::vector<size_t> finish_early(double lr, double gradient_scale);
 
   void delay(double lr, double gradient_scale);
