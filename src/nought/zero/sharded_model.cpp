@@ -207,6 +207,8 @@ StateTimes ShardedModel::times() const {
 Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
+  // All are final now, and what is updated early, so what moves, does not depend on when they were.
+  if (undoes_early_updates()) optimizer_->lane().update_early();
   if (power_sgd_ && power_sgd_->compresses(optimizer_->updates())) power_sgd_->reduce(optimizer_->updates());
   add_gradients_of_copies();
   return optimizer_->sums_of_squares();
