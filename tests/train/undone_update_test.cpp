@@ -74,9 +74,10 @@ TEST_F(UndoneUpdates, have_the_bits_of_the_serial_order_with_none_some_and_all_s
           EXPECT_EQ(clipped == 10, share == 1);
           TrainingCase each = serial;
           each.guarded = ++turn % 3 == 0;
-          each.settings.offload_optimizer = guessing(turn % 3 == 0   ? OffloadOptions{.tier = {Pool::host}, .sub_group = 1000}
-                                                     : turn % 3 == 1 ? files()
-                                                                     : OffloadOptions{});
+          each.settings.offload_optimizer =
+              guessing(turn % 3 == 0   ? OffloadOptions{.tier = {Pool::host}, .sub_group = 1000}
+                       : turn % 3 == 1 ? files()
+                                       : OffloadOptions{});
           SCOPED_TRACE(fmt::format("{}, {} of it clipped, turn {}", each.str(), share, turn % 3));
           expect_same_bits(each.run(), expected);
         }
