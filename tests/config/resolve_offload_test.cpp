@@ -265,6 +265,7 @@ TEST(ResolveOffload, with_a_gpu_the_host_is_an_offload_tier) {
   };
   EXPECT_EQ(test::value_of(all_on_host(R"("max_grad_norm": 0)"), "update_beside_backward"), "true");
   EXPECT_EQ(test::value_of(all_on_host(""), "update_beside_backward"), "false") << "a guess takes the states twice";
+  EXPECT_TRUE(all_on_host(R"("host_memory": "1TB")").update_fits_room);
   EXPECT_EQ(test::value_of(all_on_host(R"("update_beside_backward": true)"), "update_beside_backward"), "true");
   EXPECT_THAT(
       message_of<ConfigError>([] { plan_on(R"({"training": {"update_beside_backward": true}})", /*on_gpu=*/true); }),

@@ -19,6 +19,7 @@
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/fitting_update.h"
 #include "nought/plan/gpu_time.h"
 #include "nought/plan/largest_rank.h"
 #include "nought/plan/live_parameters.h"
@@ -162,7 +163,7 @@ int run_plan(const PlanOptions& options) {
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
   use_threads(threads_per_rank());
-  plan = with_live_parameters(with_fitting_tiles(std::move(plan)));
+  plan = with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan))));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
   if (!plan.layout.on_gpu())  // what the host can do says nothing about a GPU
     report.peak_flops = measure_matrix_peak(plan.layout.sharding.dtype),

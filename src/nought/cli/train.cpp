@@ -34,6 +34,7 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/fitting_update.h"
 #include "nought/plan/live_parameters.h"
 #include "nought/plan/ready_run.h"
 #include "nought/plan/table.h"
@@ -250,7 +251,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   if (first && !resumes(options.mode()))
     keep_chosen_steps(plan.output_dir, choice.empty() ? std::nullopt : std::optional(plan.max_steps));
   plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
-  plan = with_common_live_parameters(std::move(plan), world, context);
+  plan = with_common_live_parameters(with_fitting_update(std::move(plan)), world, context);
   MetricsWriter metrics(plan.output_dir);
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted_of(plan, world));
   if (options.quiet) progress.set_quiet();

@@ -228,18 +228,22 @@ void resolve_early_update(Resolver& r) {
   require<ConfigError>(!setting.given() || !key.value || against.empty(), "{} = true: {}", key.place, against);
   const bool on_host = r.plan.layout.on_gpu() && options.tier.pool == Pool::host;
   const bool pays = options.tier.pool == Pool::file || on_host;
-  options.early =
-      against.empty() && (setting.given() ? key.value : pays && (options.tier.pool == Pool::file || guess.empty()));
+  // The host's memory is known to hold states twice where a budget says so.
+  const bool has_room = options.tier.pool == Pool::file || guess.empty() || r.config.training.host_memory.given;
+  options.early = against.empty() && (setting.given() ? key.value : pays && has_room);
+  r.plan.update_fits_room = options.early && !setting.given();
   options.undo = options.early && !guess.empty();
   if (!pays && !key.given) return;
-  std::string why = !against.empty() ? against
-                    : !pays          ? "states are in memory: an update waits for nothing that passes could hide"
-                    : guess.empty()  ? "nothing global stands before an update"
-                    : options.early  ? fmt::format(
-                                           "it is a guess that {}; a wrong one is undone, for which states have "
-                                            "their room twice",
-                                           guess)
-                                    : "undoing a wrong guess takes states on the host twice: true allows it";
+  std::string why =
+      !against.empty() ? against
+      : !pays          ? "states are in memory: an update waits for nothing that passes could hide"
+      : guess.empty()  ? "nothing global stands before an update"
+      : options.early
+          ? fmt::format(
+                "it is a guess that {}; a wrong one is undone, for which states have "
+                "their room twice",
+                guess)
+          : "undoing a wrong guess takes states on the host twice: true allows it, and training.host_memory if it fits";
   if (setting.given()) why = fmt::format("{}{}", key.reason, options.undo ? "; " + why : "");
   r.plan.resolved.push_back({"update_beside_backward", options.early ? "true" : "false", why});
 }

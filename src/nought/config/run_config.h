@@ -354,7 +354,7 @@ struct TrainingConfig {
       "update what has its gradients while the backward pass goes on. Where clipping, a loss scale, on_nonfinite = "
       "skip or spiky_loss_factor stand before an update, it is a guess that they change nothing, and undone to the bit "
       "where they do: that takes room for masters and optimizer states twice. auto: where states are in files, and on "
-      "the host beside a GPU if nothing is to be undone");
+      "the host beside a GPU if nothing is to be undone or training.host_memory holds it; not where there is no room");
     v("offload_gradients", offload_gradients,
       "where sums of gradients wait for the update, if offload_optimizer.device is nvme. file: beside the optimizer's "
       "states; a micro-batch writes them, and reads them if it is not the step's first; device: in memory; auto: file "

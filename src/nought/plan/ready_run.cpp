@@ -8,6 +8,7 @@
 
 #include "nought/base/text.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/fitting_update.h"
 #include "nought/plan/live_parameters.h"
 #include "nought/weights/model_source.h"
 
@@ -34,7 +35,7 @@ RunPlan with_expected_length(RunPlan plan, const DataLook& look) {
 ReadyRun ready_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   RunPlan plan = with_model_folder(given);
   RunInputs inputs = validate_run(plan, mode, options);
-  plan = with_live_parameters(with_fitting_tiles(std::move(plan)));
+  plan = with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan))));
   if (inputs.steps_per_epoch > 0) plan = with_steps_per_epoch(std::move(plan), inputs.steps_per_epoch);
   if (inputs.data.about_samples > 0) plan = with_expected_length(std::move(plan), inputs.data);
   return {std::move(plan), std::move(inputs)};

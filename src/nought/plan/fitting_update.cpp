@@ -1,0 +1,56 @@
+#include "nought/plan/fitting_update.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "nought/base/text.h"
+#include "nought/plan/budgets.h"
+#include "nought/train/validate_run.h"
+
+namespace nought {
+
+namespace {
+
+int64_t free_in(const std::filesystem::path& folder) {
+  std::error_code failed;
+  const auto space = std::filesystem::space(folder, failed);
+  return failed ? -1 : static_cast<int64_t>(space.available);
+}
+
+/// Why it does not fit; "" if it does. Ranks are taken to share one disk.
+std::string lacks_room(const RunPlan& plan, int64_t free) {
+  const Layout layout = layout_of(plan);
+  const OffloadOptions& states = layout.sharding.offload_optimizer;
+  const bool in_files = states.tier.pool == Pool::file;
+  if (in_files && free < 0) free = free_in(states.tier.folder);
+  const MemoryBudgets budgets = budgets_of(plan);
+  if (budgets.none() && (!in_files || free < 0)) return "";
+  const RankMemory most = predict(model_config_of(plan), layout).most();
+  if (!budgets.hold(most))
+    return fmt::format("auto: the peak would be {}, more than fits {}", format_bytes(most.peak_total),
+                       format_bytes(budgets.device > 0 ? budgets.device : budgets.host));
+  int64_t files = 0;
+  for (const int64_t bytes : most.file) files += bytes;
+  if (in_files && free >= 0 && files * layout.ranks > free)
+    return fmt::format("auto: files would take {}, and {} has {} left", format_bytes(files * layout.ranks),
+                       states.tier.folder, format_bytes(free));
+  return "";
+}
+
+}  // namespace
+
+RunPlan with_fitting_update(RunPlan plan, int64_t free) {
+  OffloadOptions& states = plan.layout.sharding.offload_optimizer;
+  if (!plan.update_fits_room || !states.early) return plan;
+  const std::string why = lacks_room(plan, free);
+  if (why.empty()) return plan;
+  states.early = states.undo = false;
+  for (Resolved& row : plan.resolved)
+    if (row.key == "update_beside_backward") row.value = "false", row.reason = why;
+  return plan;
+}
+
+}  // namespace nought
