@@ -15,9 +15,10 @@ using testing::HasSubstr;
 
 struct FittingUpdate : testing::Test {
   FittingUpdate() {
-    plan.model_config = {{"model_type", "llama"},      {"vocab_size", 512},       {"hidden_size", 64},
-                         {"intermediate_size", 128},   {"num_hidden_layers", 2},  {"num_attention_heads", 4},
-                         {"num_key_value_heads", 4},   {"max_position_embeddings", 64}};
+    plan.model_config = {{"model_type", "llama"},    {"vocab_size", 512},
+                         {"hidden_size", 64},        {"intermediate_size", 128},
+                         {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+                         {"num_key_value_heads", 4}, {"max_position_embeddings", 64}};
     plan.layout.seq_length = 64;
     plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = DType::bf16;
     plan.layout.sharding.offload_optimizer = {

@@ -80,6 +80,7 @@ RunPlan plan_of(const TempFolder& folder, const Subject& of, const RunLayout& on
     std::filesystem::create_directories(files);
     layout.sharding.offload_optimizer.tier = {.pool = Pool::file, .folder = files};
     layout.sharding.offload_optimizer.gradients_in_file = true;
+    layout.sharding.offload_optimizer.early = layout.sharding.offload_optimizer.undo = on.stage != 3;
     if (on.stage == 3) layout.sharding.offload_param.tier = {.pool = Pool::file, .folder = files};
   }
   return plan;
