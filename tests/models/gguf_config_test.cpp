@@ -59,7 +59,9 @@ void write_header(const std::filesystem::path& path, const ModelConfig& config) 
 NOUGHT_SIZE(medium);
 TEST(GgufConfig, every_family_that_is_exported_is_read_again_as_the_same_model) {
   const TempFolder folder;
-  for (const char* name : test::kGoldenFamilies) {
+  std::vector<const char*> names(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
+  names.insert(names.end(), std::begin(test::kGoldenOptions), std::end(test::kGoldenOptions));
+  for (const char* name : names) {
     const ModelConfig config = ModelConfig::from_folder(test::golden_folder(name));
     const auto& families = gguf_families();
     if (std::find(families.begin(), families.end(), config.family) == families.end()) continue;

@@ -159,9 +159,10 @@ void add_convert(CLI::App& app, Invocation& invocation) {
        "nought convert ADAPTER_DIR merged --merge", "nought convert ADAPTER_DIR adapter.gguf"});
   command->footer(
       command->get_footer() +
-      fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in gemma2 and gemma3 alone: with "
-                  "other families it sees all tokens of a sequence that is longer than the window. convert "
-                  "notes what llama.cpp would compute differently.",
+      fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in cohere2, exaone4, gemma2, gemma3, "
+                  "gpt_oss and olmo3 alone: with other families it sees all tokens of a sequence that is longer than "
+                  "the window. convert notes what llama.cpp would compute differently, and refuses what it does not "
+                  "have.",
                   fmt::join(gguf_families(), ", ")));
   const auto options = std::make_shared<ConvertFlags>();
   command
@@ -169,11 +170,11 @@ void add_convert(CLI::App& app, Invocation& invocation) {
                    "A Hugging Face folder, a GGUF file, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
-  command->add_option("--format", options->format,
-                      fmt::format("safetensors or gguf; default: by the name of OUT. gguf takes {}; llama.cpp sees no "
-                                  "sliding windows but those of gemma2 and gemma3_text, and cuts text by the patterns "
-                                  "of gpt2, llama3, qwen2 and gpt-4o; a note names each difference",
-                                  fmt::join(gguf_families(), ", ")));
+  command->add_option(
+      "--format", options->format,
+      fmt::format("safetensors or gguf; default: by the name of OUT. gguf takes {}; llama.cpp cuts text by "
+                  "the patterns of gpt2, llama3, qwen2 and gpt-4o; a note names each difference",
+                  fmt::join(gguf_families(), ", ")));
   command->add_option("--dtype", options->dtype,
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");

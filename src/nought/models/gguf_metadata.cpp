@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/models/gguf_architectures.h"
 #include "nought/nn/rope.h"
 
 namespace nought {
@@ -13,43 +14,6 @@ namespace nought {
 namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;
-
-/// What llama.cpp takes for granted of an architecture.
-struct Architecture {
-  std::string_view family, name;
-  bool interleaved = false;  // rotates neighbours
-  bool llama3_rope = false;  // reads rope_freqs
-  bool longrope = false;     // reads rope_factors_long and _short
-  int64_t window_period =
-      0;  // every so many layers one sees everything; 1: none has a window; 0: the window is ignored
-  bool normalises_experts = true;  // weights of the chosen experts add up to 1
-  bool like_gpt = false;           // fused projections with biases, gelu by tanh, scores scaled by head_dim alone
-};
-
-constexpr Architecture kArchitectures[] = {
-    {.family = "llama", .name = "llama", .interleaved = true, .llama3_rope = true, .longrope = true},
-    {.family = "mistral", .name = "llama", .interleaved = true, .llama3_rope = true, .longrope = true},
-    {.family = "mixtral", .name = "llama", .interleaved = true, .llama3_rope = true, .longrope = true},
-    {.family = "qwen2", .name = "qwen2"},
-    {.family = "qwen2_moe", .name = "qwen2moe", .normalises_experts = false},
-    {.family = "qwen3", .name = "qwen3"},
-    {.family = "qwen3_moe", .name = "qwen3moe"},
-    {.family = "gemma", .name = "gemma"},
-    {.family = "gemma2", .name = "gemma2", .window_period = 2},
-    {.family = "gemma3_text", .name = "gemma3", .window_period = 6},
-    {.family = "phi3", .name = "phi3", .longrope = true},
-    {.family = "olmo2", .name = "olmo2"},
-    {.family = "gpt2", .name = "gpt2", .like_gpt = true},
-    {.family = "gpt_neox", .name = "gptneox", .like_gpt = true},
-};
-
-const Architecture& architecture_of(const ModelConfig& config) {
-  const auto* found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
-                                   [&](const Architecture& each) { return each.family == config.family; });
-  require<ConfigError>(found != std::end(kArchitectures), "{} cannot be exported as GGUF; {} can", config.family,
-                       fmt::join(gguf_families(), ", "));
-  return *found;
-}
 
 /// llama.cpp's numbers of what most tensors are.
 uint32_t file_type(GgufType type) {
@@ -69,7 +33,7 @@ uint32_t file_type(GgufType type) {
 
 class Writer {
  public:
-  Writer(const ModelConfig& config, const Architecture& architecture, std::vector<std::string>& notes)
+  Writer(const ModelConfig& config, const GgufArchitecture& architecture, std::vector<std::string>& notes)
       : config_(config), architecture_(architecture), notes_(notes) {}
 
   void put(const std::string& key, GgufValue value) { metadata_.emplace_back(key, std::move(value)); }
@@ -80,18 +44,51 @@ class Writer {
     count("context_length", config_.max_positions);
     count("embedding_length", config_.hidden_size);
     count("block_count", config_.num_layers);
-    // Mixtral's experts are the MLP of this architecture.
+    // Where experts are the MLP of the architecture, it has their width.
     count("feed_forward_length",
-          config_.family == "mixtral" ? config_.experts->intermediate_size : config_.intermediate_size);
+          architecture_.width_of_experts ? config_.experts->intermediate_size : config_.intermediate_size);
     count("attention.head_count", config_.num_heads);
-    count("attention.head_count_kv", config_.num_kv_heads);
-    count("attention.key_length", config_.head_dim);
-    count("attention.value_length", config_.head_dim);
+    config_.latent ? add_latent() : add_heads();
     number(config_.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
            config_.norm_eps);
     count("vocab_size", config_.vocab_size);
     if (config_.attention_softcap > 0) number("attn_logit_softcapping", config_.attention_softcap);
     if (config_.logit_softcap > 0) number("final_logit_softcapping", config_.logit_softcap);
+  }
+
+  void add_multipliers() {
+    if (architecture_.multiplies) {
+      number("embedding_scale", config_.embedding_scale);
+      number("residual_scale", config_.residual_scale);
+      number("attention.scale", config_.attention_scale);
+      number("logit_scale", config_.logit_divisor);
+    } else if (config_.logit_divisor != 1) {
+      number("logit_scale", 1 / config_.logit_divisor);
+    }
+    if (config_.query_scale && !config_.chunked) number("attention.temperature_scale", config_.query_scale->beta);
+  }
+
+  /// What layers that keep a state are made of.
+  void add_states() {
+    if (config_.short_conv) count("shortconv.l_cache", config_.short_conv->taps);
+    if (!config_.delta) return;
+    const DeltaShape& shape = config_.delta->shape;
+    count("ssm.conv_kernel", config_.delta->taps);
+    count("ssm.state_size", shape.key_dim);
+    count("ssm.group_count", shape.key_heads);
+    count("ssm.time_step_rank", shape.value_heads);
+    count("ssm.inner_size", shape.values());
+    const int64_t interval = std::find(config_.layer_kinds.begin(), config_.layer_kinds.end(), LayerKind::attention) -
+                             config_.layer_kinds.begin() + 1;
+    for (int64_t i = 0; i < config_.num_layers; ++i)
+      require<ConfigError>((config_.kind_of(i) == LayerKind::attention) == ((i + 1) % interval == 0),
+                           "GGUF: llama.cpp's {} attends in every n-th layer, this model in others",
+                           architecture_.name);
+    count("full_attention_interval", interval);
+    if (config_.delta->grouped) return;
+    // Text has one position for all three sections.
+    const auto pairs = static_cast<int32_t>(config_.rope.rotary_dim / 2);
+    put(prefixed("rope.dimension_sections"), std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
   }
 
   /// What llama.cpp's gpt2 and gptneox take for granted.
@@ -119,15 +116,20 @@ class Writer {
     count("expert_count", experts.num_experts);
     count("expert_used_count", experts.rule.top_k);
     if (config_.family != "mixtral") count("expert_feed_forward_length", experts.intermediate_size);
-    if (experts.shared_intermediate_size > 0)
-      count("expert_shared_feed_forward_length", experts.shared_intermediate_size);
-    require<ConfigError>(std::find(experts.layers.begin(), experts.layers.end(), false) == experts.layers.end(),
-                         "GGUF: llama.cpp's {} has experts in every layer, this model has some without",
-                         architecture_.name);
-    require<ConfigError>(experts.rule.normalise == architecture_.normalises_experts,
-                         "GGUF: llama.cpp's {} {} the weights of the chosen experts (norm_topk_prob), this model {}",
-                         architecture_.name, architecture_.normalises_experts ? "normalises" : "does not normalise",
-                         experts.rule.normalise ? "does" : "does not");
+    const int64_t shared = experts.shared_intermediate_size;
+    if (shared > 0) count("expert_shared_feed_forward_length", shared);
+    if (architecture_.dense_lead || architecture_.routing == GgufRouting::keys)
+      count("expert_shared_count", shared / experts.intermediate_size);
+    const auto lead = std::find(experts.layers.begin(), experts.layers.end(), true) - experts.layers.begin();
+    if (architecture_.dense_lead) count("leading_dense_block_count", lead);
+    if (architecture_.spread_experts) count("interleave_moe_layer_step", architecture_.dense_lead ? 1 : lead + 1);
+    if (architecture_.routing == GgufRouting::keys || architecture_.routing == GgufRouting::sigmoid)
+      count("expert_gating_func", static_cast<int64_t>(experts.rule.scores) + 1);
+    if (architecture_.routing != GgufRouting::keys) return;
+    put(prefixed("expert_weights_norm"), experts.rule.normalise);
+    number("expert_weights_scale", experts.rule.scaling);
+    count("expert_group_count", experts.rule.num_groups);
+    count("expert_group_used_count", experts.rule.kept_groups);
   }
 
   void add_windows() {
@@ -136,11 +138,17 @@ class Writer {
       notes_.push_back(
           fmt::format("llama.cpp's {} ignores the sliding window: sequences of more than {} tokens see all",
                       architecture_.name, config_.sliding_window()));
-      if (config_.family == "phi3") count("attention.sliding_window", config_.sliding_window());
+      if (architecture_.keeps_window) count("attention.sliding_window", config_.sliding_window());
       return;
     }
+    if (config_.chunked) {  // whose size llama.cpp knows
+      const int64_t period = window_period(config_, architecture_.window_period);
+      require<ConfigError>(period > 0, "GGUF: llama.cpp's {} attends in chunks in all layers but every n-th",
+                           architecture_.name);
+      return count("attention.sliding_window_pattern", period);
+    }
     count("attention.sliding_window", config_.sliding_window());
-    const int64_t period = window_period();
+    const int64_t period = window_period(config_, architecture_.window_period);
     if (period == architecture_.window_period) return;  // what is taken for granted, by older versions too
     if (period > 0) return count("attention.sliding_window_pattern", period);
     notes_.push_back(fmt::format("llama.cpp's {} has a window in all layers but every {}th, this model in others",
@@ -153,9 +161,6 @@ class Writer {
     count("rope.dimension_count", rope.rotary_dim);
     number("rope.freq_base", rope.theta);
     if (config_.local_rope) number("rope.freq_base_swa", config_.local_rope->theta);
-    require<ConfigError>(!architecture_.interleaved || rope.rotary_dim == config_.head_dim,
-                         "GGUF: llama.cpp's {} rotates whole heads of {}, this model rotates {} of each",
-                         architecture_.name, config_.head_dim, rope.rotary_dim);
     require<ConfigError>((rope.kind != RopeKind::llama3 || architecture_.llama3_rope) &&
                              (rope.kind != RopeKind::longrope || architecture_.longrope),
                          "GGUF: llama.cpp's {} does not read this model's rotary scaling (rope_type)",
@@ -179,8 +184,9 @@ class Writer {
       count("rope.scaling.original_context_length", rope.original_max_positions);
       number("rope.scaling.yarn_beta_fast", rope.beta_fast);
       number("rope.scaling.yarn_beta_slow", rope.beta_slow);
-      number("rope.scaling.attn_factor", rope.table_scale() / yarn_mscale(rope.factor, 1));
+      add_temperature();
       if (!rope.truncate) notes_.push_back("llama.cpp rounds the ends of YaRN's ramp, this model does not");
+      put(prefixed("rope.scaling.truncate"), rope.truncate);  // which llama.cpp does not read
     }
   }
 
@@ -188,39 +194,53 @@ class Writer {
 
  private:
   std::string prefixed(const std::string& key) const { return fmt::format("{}.{}", architecture_.name, key); }
-  /// Every so many layers one sees everything, and the others have a window; 0: it is not that regular.
-  int64_t window_period() const {
-    const std::vector<int64_t>& windows = config_.sliding_windows;
-    const int64_t period = std::find(windows.begin(), windows.end(), 0) - windows.begin() + 1;
-    // Without a layer that sees everything, any period beyond their number will do.
-    if (period > static_cast<int64_t>(windows.size())) return std::max(period, architecture_.window_period);
-    for (int64_t i = 0; i < static_cast<int64_t>(windows.size()); ++i)
-      if ((windows[static_cast<size_t>(i)] == 0) != ((i + 1) % period == 0)) return 0;
-    return period;
+  void add_heads() {
+    if (config_.short_conv) {  // layers without heads of keys are convolutions
+      std::vector<int32_t> heads;
+      for (int64_t i = 0; i < config_.num_layers; ++i)
+        heads.push_back(config_.kind_of(i) == LayerKind::attention ? static_cast<int32_t>(config_.num_kv_heads) : 0);
+      put(prefixed("attention.head_count_kv"), heads);
+    } else {
+      count("attention.head_count_kv", config_.num_kv_heads);
+    }
+    count("attention.key_length", config_.head_dim);
+    count("attention.value_length", config_.head_dim);
+  }
+
+  /// llama.cpp's heads share one key, the latent vector and the rotated part, and one value, the latent vector.
+  void add_latent() {
+    const LatentConfig& latent = *config_.latent;
+    count("attention.head_count_kv", 1);
+    count("attention.key_length", latent.kv_rank + latent.shared_dim);
+    count("attention.value_length", latent.kv_rank);
+    count("attention.key_length_mla", config_.head_dim);
+    count("attention.value_length_mla", latent.value_dim);
+    count("attention.q_lora_rank", latent.q_rank);
+    count("attention.kv_lora_rank", latent.kv_rank);
+  }
+
+  /// YaRN's attention temperature, of which llama.cpp knows a part.
+  void add_temperature() {
+    const RopeOptions& rope = config_.rope;
+    const double all = rope.mscale_all_dim.value_or(0);
+    const bool known = rope.mscale == 1 && all != 0 && !rope.attention_factor;
+    if (config_.latent) return number("rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (config_.query_scale && known) return number("rope.scaling.yarn_log_multiplier", all);
+    number("rope.scaling.attn_factor", rope.table_scale() / yarn_mscale(rope.factor, 1));
   }
 
   const ModelConfig& config_;
-  const Architecture& architecture_;
+  const GgufArchitecture& architecture_;
   std::vector<std::string>& notes_;
   GgufMetadata metadata_;
 };
 
 }  // namespace
 
-const std::vector<std::string>& gguf_families() {
-  static const std::vector<std::string> families = [] {
-    std::vector<std::string> all;
-    for (const Architecture& each : kArchitectures) all.emplace_back(each.family);
-    return all;
-  }();
-  return families;
-}
-
-bool gguf_interleaves_rotation(const ModelConfig& config) { return architecture_of(config).interleaved; }
-
 GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::string& name,
                            std::vector<std::string>& notes) {
-  const Architecture& architecture = architecture_of(config);
+  const GgufArchitecture& architecture = gguf_architecture(config);
+  check_for_gguf(config, notes);
   Writer writer(config, architecture, notes);
   writer.put("general.architecture", std::string(architecture.name));
   writer.put("general.type", std::string("model"));
@@ -229,6 +249,8 @@ GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::
   writer.put("general.quantization_version", kQuantizationVersion);
   writer.add_sizes();
   writer.add_gpt();
+  writer.add_multipliers();
+  writer.add_states();
   writer.add_experts();
   writer.add_windows();
   writer.add_rope();

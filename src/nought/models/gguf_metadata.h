@@ -6,13 +6,10 @@
 
 #include "nought/io/gguf_writer.h"
 #include "nought/models/config.h"
+#include "nought/models/gguf_architectures.h"
 
 namespace nought {
 
-/// The families of ModelConfig that can be exported.
-const std::vector<std::string>& gguf_families();
-/// True if llama.cpp rotates pairs of neighbouring elements of a head where Hugging Face rotates its two halves.
-bool gguf_interleaves_rotation(const ModelConfig& config);
 /// The metadata of a model. A line is added to `notes` for each thing that llama.cpp computes differently. ConfigError
 /// for a model that it cannot compute.
 GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::string& name,

@@ -1,5 +1,7 @@
 #include "nought/models/gguf_model.h"
 
+#include <algorithm>
+
 #include "nought/io/convert.h"
 #include "nought/models/gguf_metadata.h"
 
@@ -19,18 +21,23 @@ void GgufModelWriter::place_parameters(const Decoder& model, GgufType type) {
   const GgufPlaces places(config_);
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
-      const GgufPlace place = places.of(parameter);
-      const auto [entry, fresh] = tensor_of_.emplace(place.tensor, tensors_.size());
-      if (fresh) tensors_.push_back({place.tensor, type_of(parameter, place, type), place.shape});
-      places_.emplace(parameter.name, Placed{place, entry->second});
+      Placed placed{places.of(parameter), {}};
+      for (const GgufPart& part : placed.place.parts) {
+        const auto [entry, fresh] = tensor_of_.emplace(part.tensor, tensors_.size());
+        if (fresh) tensors_.push_back({part.tensor, type_of(parameter, part, type), part.shape});
+        placed.tensors.push_back(entry->second);
+      }
+      places_.emplace(parameter.name, std::move(placed));
     }
 }
 
-GgufType GgufModelWriter::type_of(const Parameter& parameter, const GgufPlace& place, GgufType type) {
-  const bool exact = parameter.placement.global.rank() < 2 || parameter.role == ParameterRole::router ||
-                     place.tensor.starts_with("position_embd.");
+GgufType GgufModelWriter::type_of(const Parameter& parameter, const GgufPart& part, GgufType type) {
+  using enum ParameterRole;
+  const bool exact = parameter.placement.global.rank() < 2 || parameter.role == router || parameter.role == bias ||
+                     parameter.role == filter || parameter.role == choice_bias ||
+                     part.tensor.starts_with("position_embd.");
   if (exact) return GgufType::f32;
-  return type == GgufType::q8_0 && place.shape[-1] % kQ8Block != 0 ? GgufType::f16 : type;
+  return type == GgufType::q8_0 && part.shape[-1] % kQ8Block != 0 ? GgufType::f16 : type;
 }
 
 void GgufModelWriter::add_rope_factors() {
@@ -52,22 +59,39 @@ void GgufModelWriter::add_rope_factors() {
   add("rope_freqs.weight", factors);
 }
 
-void GgufModelWriter::write_transposed(const std::string& name, size_t tensor, Interval elements,
-                                       const Tensor& source) {
-  const Shape& target = writer_->tensors()[tensor].shape;
-  Held& held = held_[name];
-  held.values.resize(static_cast<size_t>(target.numel()));
-  convert_elements(source.dtype(), source.raw(), DType::f32,
-                   reinterpret_cast<std::byte*>(held.values.data() + elements.begin), elements.size());
-  held.filled += elements.size();
-  if (held.filled < target.numel()) return;
-  const int64_t rows = target[0], columns = target[1];
-  std::vector<float> turned(held.values.size());
-  for (int64_t i = 0; i < columns; ++i)
-    for (int64_t j = 0; j < rows; ++j)
-      turned[static_cast<size_t>(j * columns + i)] = held.values[static_cast<size_t>(i * rows + j)];
-  writer_->write(tensor, {0, target.numel()}, DType::f32, reinterpret_cast<const std::byte*>(turned.data()));
-  held_.erase(name);
+void GgufModelWriter::write_in_order(const Placed& placed, Interval elements, const Tensor& source) {
+  const GgufPlace& place = placed.place;
+  const int64_t first = place.parts.front().to + elements.begin;
+  const Interval target{first, first + elements.size()};
+  if (place.offset == 0 && place.factor == 1)
+    return writer_->write(placed.tensors.front(), target, source.dtype(), source.raw());
+  std::vector<float> values(static_cast<size_t>(elements.size()));
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  convert_elements(source.dtype(), source.raw(), DType::f32, bytes, elements.size());
+  for (float& value : values) value = place.stored(value);
+  writer_->write(placed.tensors.front(), target, DType::f32, bytes);
+}
+
+void GgufModelWriter::write_sheet(const Placed& placed, int64_t sheet, const std::vector<float>& values) {
+  for (size_t i = 0; i < placed.place.parts.size(); ++i) {
+    const GgufPart& part = placed.place.parts[i];
+    const int64_t shift = sheet * part.step;
+    std::vector<float> run;
+    int64_t begin = 0;
+    const auto flush = [&] {
+      if (run.empty()) return;
+      writer_->write(placed.tensors[i], {begin, begin + std::ssize(run)}, DType::f32,
+                     reinterpret_cast<const std::byte*>(run.data()));
+      run.clear();
+    };
+    for (const GgufLine& line : part.lines()) {
+      if (begin + std::ssize(run) != line.to + shift) flush();
+      if (run.empty()) begin = line.to + shift;
+      for (int64_t j = 0; j < line.count; ++j)
+        run.push_back(placed.place.stored(values[static_cast<size_t>(line.from + j * line.stride)]));
+    }
+    flush();
+  }
 }
 
 void GgufModelWriter::write(std::string_view name, Interval elements, const Tensor& source) {
@@ -75,24 +99,21 @@ void GgufModelWriter::write(std::string_view name, Interval elements, const Tens
   require<IoError>(found != places_.end(), "tensor \"{}\" has no place in the GGUF file", name);
   require<ShapeError>(source.numel() == elements.size(), "{} does not fill elements [{}, {}) of \"{}\"", source,
                       elements.begin, elements.end, name);
-  const auto& [place, tensor] = found->second;
-  if (place.transposed) return write_transposed(found->first, tensor, elements, source);
-  const auto put = [&, &place = place, &tensor = tensor](int64_t first, int64_t begin, int64_t count) {
-    const std::byte* from = source.raw() + (begin - elements.begin) * size_of(source.dtype());
-    if (place.offset == 0 && place.factor == 1) {
-      writer_->write(tensor, {first, first + count}, source.dtype(), from);
-      return;
-    }
-    std::vector<float> values(static_cast<size_t>(count));
-    auto* bytes = reinterpret_cast<std::byte*>(values.data());
-    convert_elements(source.dtype(), from, DType::f32, bytes, count);
-    for (float& value : values) value = (value + place.offset) * place.factor;
-    writer_->write(tensor, {first, first + count}, DType::f32, bytes);
-  };
-  if (place.keeps_order()) return put(place.first + elements.begin, elements.begin, elements.size());
+  const Placed& placed = found->second;
+  if (placed.place.in_order()) return write_in_order(placed, elements, source);
+  const int64_t size = placed.place.sheet;
   for (int64_t begin = elements.begin; begin < elements.end;) {
-    const int64_t row = begin / place.row, end = std::min(elements.end, (row + 1) * place.row);
-    put(place.first + place.target_row(row) * place.row + begin % place.row, begin, end - begin);
+    const int64_t sheet = begin / size, end = std::min(elements.end, (sheet + 1) * size);
+    const std::pair key{found->first, sheet};
+    Held& held = held_[key];
+    held.values.resize(static_cast<size_t>(size));
+    convert_elements(source.dtype(), source.raw() + (begin - elements.begin) * size_of(source.dtype()), DType::f32,
+                     reinterpret_cast<std::byte*>(held.values.data() + begin % size), end - begin);
+    held.filled += end - begin;
+    if (held.filled >= size) {
+      write_sheet(placed, sheet, held.values);
+      held_.erase(key);
+    }
     begin = end;
   }
 }

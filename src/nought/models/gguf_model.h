@@ -1,9 +1,9 @@
 // GgufModelWriter: writes a model as a GGUF file, with llama.cpp's names and layouts.
 //
 // Design goals: llama.cpp computes from the file what Nought computes. What it cannot express is refused, or noted for
-// the user. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's convert_hf_to_gguf.py,
+// the user. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's conversion scripts,
 // src/llama-arch.cpp and src/models.
-// Non-goals: deepseek and gpt_oss; quantisation finer than q8_0.
+// Non-goals: quantisation finer than q8_0.
 #pragma once
 
 #include <filesystem>
@@ -36,16 +36,17 @@ class GgufModelWriter final : public WeightSink {
  private:
   struct Placed {
     GgufPlace place;
-    size_t tensor = 0;
+    std::vector<size_t> tensors;  // of its parts
   };
-  /// A matrix that is held until it is whole, as its rows become columns.
+  /// A sheet of a parameter that is held until it is whole.
   struct Held {
     std::vector<float> values;
     int64_t filled = 0;
   };
-  void write_transposed(const std::string& name, size_t tensor, Interval elements, const Tensor& source);
+  void write_in_order(const Placed& placed, Interval elements, const Tensor& source);
+  void write_sheet(const Placed& placed, int64_t sheet, const std::vector<float>& values);
   void place_parameters(const Decoder& model, GgufType type);
-  static GgufType type_of(const Parameter& parameter, const GgufPlace& place, GgufType type);
+  static GgufType type_of(const Parameter& parameter, const GgufPart& part, GgufType type);
   void add_rope_factors();
 
   ModelConfig config_;
@@ -53,7 +54,7 @@ class GgufModelWriter final : public WeightSink {
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t> tensor_of_;
   std::map<std::string, Placed, std::less<>> places_;
-  std::map<std::string, Held> held_;
+  std::map<std::pair<std::string, int64_t>, Held> held_;
   std::vector<std::pair<size_t, std::vector<float>>> rope_factors_;
   std::optional<GgufWriter> writer_;
 };

@@ -1,50 +1,51 @@
 // GgufPlaces: where llama.cpp keeps a parameter of a model, for files that are written and for those that are read.
 //
-// The facts (tensor names, the order of rotated rows, what is added to norms) are those of llama.cpp's
-// convert_hf_to_gguf.py and src/llama-arch.cpp.
+// The facts (tensor names, the order of rotated rows, what is added to norms) are those of llama.cpp's conversion
+// scripts and src/llama-arch.cpp.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <unordered_map>
 
 #include "nought/models/config.h"
+#include "nought/models/gguf_architectures.h"
+#include "nought/models/gguf_layouts.h"
+#include "nought/models/names.h"
 #include "nought/nn/model.h"
 
 namespace nought {
-
-/// Where the elements of a parameter are. The file has (x + offset) * factor.
-struct GgufPlace {
-  std::string tensor;
-  Shape shape;                // the whole tensor has it: experts are stacked
-  int64_t first = 0;          // the element of the tensor at which the parameter begins
-  int64_t row = 1;            // elements of a row
-  int64_t head = 0;           // rows of a head, if the rows of its halves are interleaved; 0: they keep their order
-  int64_t heads_of_each = 0;  // rows [head][q, k, v][head_dim] become [q, k, v][head][head_dim]
-  int64_t head_dim = 0;
-  bool transposed = false;  // rows become columns
-  float offset = 0, factor = 1;
-
-  bool keeps_order() const { return head == 0 && heads_of_each == 0; }
-  /// The row of the tensor that holds a row of the parameter.
-  int64_t target_row(int64_t row_index) const;
-};
 
 class GgufPlaces {
  public:
   explicit GgufPlaces(const ModelConfig& config);
   /// ConfigError for a parameter that GGUF has no name for.
   GgufPlace of(const Parameter& parameter) const;
+  /// Where rows of `width` values lie that stand for the outputs of this weight, in one tensor. ConfigError for a
+  /// weight that is cut or turned.
+  GgufPlace of_outputs(const Parameter& weight, int64_t width) const;
 
  private:
-  /// A tensor of the checkpoint without its ".weight" or ".bias", in llama.cpp's words; `expert` of stacked experts.
+  /// Makes the place of what has this shape.
+  using Layout = std::function<GgufPlace(const std::string& tensor, const Shape& shape)>;
+  /// A tensor of the checkpoint in llama.cpp's words: without its ".weight" or ".bias", or by its whole name.
   struct Target {
     std::string name;
-    int64_t expert = -1;
+    Layout layout = {};   // none: it lies there as it is
+    bool outputs = true;  // whether the layout moves whole rows within one tensor
+    int64_t expert = -1;  // of stacked experts
   };
+  const Target* find(const Parameter& parameter, std::string& tensor) const;
   void add_layer(int64_t index);
-  void add_experts(int64_t index);
+  void add_attention(const WeightNames::Layer& names, const std::string& block);
+  void add_latent(const WeightNames::Layer& names, const std::string& block);
+  void add_delta(const WeightNames::Layer& names, const std::string& block);
+  void add_experts(const WeightNames::Layer& names, const std::string& block);
+  void add_fused_experts(const std::string& prefix, const std::string& block);
+  void change(const Parameter& parameter, const std::string& tensor, GgufPlace& place) const;
 
   ModelConfig config_;
+  const GgufArchitecture& architecture_;
   std::unordered_map<std::string, Target> targets_;
 };
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 struct Layer {
   const LowRank* of = nullptr;
   const Parameter *a = nullptr, *b = nullptr;
-  GgufPlace place = {};  // where the weight that it adds to lies
+  GgufPlace place = {};  // where the rows of B lie
 };
 
 void check(const ModelConfig& config) {
@@ -52,11 +52,26 @@ std::vector<Layer> layers_of(const ModelSource& source, std::vector<GgufTensor>&
     };
     const auto weight = parameters.find(name + std::string(kWeightOfLayer));
     require<ConfigError>(weight != parameters.end(), "{}: GGUF has no name for what the adapter adds to", name);
-    layers.push_back({&entry.second, factor('A'), factor('B'), places.of(*weight->second)});
-    tensors.push_back({layers.back().place.tensor + ".lora_a", type, layers.back().a->placement.global});
-    tensors.push_back({layers.back().place.tensor + ".lora_b", type, layers.back().b->placement.global});
+    const Parameter *a = factor('A'), *b = factor('B');
+    layers.push_back({&entry.second, a, b, places.of_outputs(*weight->second, b->placement.global[-1])});
+    const std::string& tensor = layers.back().place.tensor();
+    tensors.push_back({tensor + ".lora_a", type, a->placement.global});
+    tensors.push_back({tensor + ".lora_b", type, b->placement.global});
   }
   return layers;
+}
+
+void write_rows(const GgufPlace& place, const Tensor& b, GgufWriter& writer, size_t tensor) {
+  if (place.in_order()) return writer.write(tensor, {0, b.numel()}, DType::f32, b.raw());
+  std::vector<float> moved(static_cast<size_t>(b.numel()));
+  const std::span<const float> values = b.span<float>();
+  for (const GgufPart& part : place.parts)
+    for (const GgufLine& line : part.lines())
+      for (int64_t sheet = 0; sheet < b.numel() / place.sheet; ++sheet)
+        for (int64_t i = 0; i < line.count; ++i)
+          moved[static_cast<size_t>(sheet * part.step + line.to + i)] =
+              values[static_cast<size_t>(sheet * place.sheet + line.from + i * line.stride)];
+  writer.write(tensor, {0, b.numel()}, DType::f32, reinterpret_cast<const std::byte*>(moved.data()));
 }
 
 }  // namespace
@@ -90,12 +105,7 @@ std::vector<GgufTensor> write_gguf_adapter(const ModelSource& source, const fs::
     writer.write(next++, {0, a.numel()}, DType::f32, a.raw());
     const auto factor = static_cast<float>(alpha_of(layer) / alpha * double{layer.place.factor});
     for (float& value : b.span<float>()) value *= factor;
-    const int64_t rank = b.dim(1);
-    for (int64_t row = 0; row < b.dim(0); ++row) {
-      const int64_t target = layer.place.target_row(row) * rank;
-      writer.write(next, {target, target + rank}, DType::f32, b.slice(row, row + 1).raw());
-    }
-    ++next;
+    write_rows(layer.place, b, writer, next++);
   }
   writer.finish();
   return tensors;

@@ -1,11 +1,13 @@
 #include "nought/weights/gguf_weights.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include <xxhash.h>
 
 #include "nought/base/text.h"
+#include "nought/io/convert.h"
 #include "nought/io/strict_json.h"
 #include "nought/models/gguf_places.h"
 
@@ -15,6 +17,45 @@ namespace {
 
 DType dtype_of_type(GgufType type) {
   return type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
+}
+
+/// A shape without dimensions of 1: a gate is a row to some converters and a vector to others.
+std::vector<int64_t> without_ones(const Shape& shape) {
+  std::vector<int64_t> all(shape.begin(), shape.end());
+  std::erase(all, 1);
+  return all;
+}
+
+/// Decodes elements of a flattened matrix.
+void decode_flat(const PackedMatrix& matrix, Interval elements, float* target) {
+  for (int64_t begin = elements.begin; begin < elements.end;) {
+    const int64_t row = begin / matrix.columns, column = begin % matrix.columns;
+    const bool whole = column == 0 && elements.end - begin >= matrix.columns;
+    const int64_t rows = whole ? (elements.end - begin) / matrix.columns : 1;
+    const int64_t end_column = whole ? matrix.columns : std::min(matrix.columns, column + elements.end - begin);
+    matrix.decode({row, row + rows}, {column, end_column}, target);
+    const int64_t count = rows * (end_column - column);
+    begin += count, target += count;
+  }
+}
+
+/// Decodes what a part has of a sheet into it.
+void read_part(const GgufPlace& place, const GgufPart& part, const PackedMatrix& matrix, int64_t sheet,
+               std::vector<float>& values) {
+  const std::vector<GgufLine> lines = part.lines();
+  const int64_t shift = sheet * part.step;
+  std::vector<float> run;
+  for (size_t first = 0; first < lines.size();) {
+    size_t last = first + 1;
+    int64_t end = lines[first].to + lines[first].count;
+    for (; last < lines.size() && lines[last].to == end; ++last) end += lines[last].count;
+    run.resize(static_cast<size_t>(end - lines[first].to));
+    decode_flat(matrix, {lines[first].to + shift, end + shift}, run.data());
+    const float* from = run.data();
+    for (; first < last; ++first)
+      for (int64_t i = 0; i < lines[first].count; ++i)
+        values[static_cast<size_t>(lines[first].from + i * lines[first].stride)] = place.loaded(*from++);
+  }
 }
 
 /// Factors of rotary positions, which the config has.
@@ -31,47 +72,73 @@ GgufWeights::GgufWeights(const std::filesystem::path& path, const ModelConfig& c
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
       if (parameter.role == ParameterRole::adapter) continue;
-      const GgufPlace place = places.of(parameter);
-      Held held = open(parameter, place);
-      if (held_.empty()) dtype_ = dtype_of_type(held.entry->type);
-      used.insert(place.tensor);
+      Held held = open(parameter, places.of(parameter));
+      if (held_.empty()) dtype_ = dtype_of_type(held.entries.front()->type);
+      for (const GgufEntry* entry : held.entries) used.insert(entry->name);
       held_.emplace(parameter.name, std::move(held));
     }
   for (const GgufEntry& entry : file_.entries())
     if (!used.contains(entry.name) && !is_rope_factor(entry.name)) unused_.push_back(entry.name);
 }
 
-GgufWeights::Held GgufWeights::open(const Parameter& parameter, const GgufPlace& place) const {
-  const GgufEntry* entry = file_.find(place.tensor);
+const GgufEntry& GgufWeights::find(const Parameter& parameter, const GgufPart& part) const {
+  const GgufEntry* entry = file_.find(part.tensor);
   const std::string path = file_.path().string();
   if (entry == nullptr) {
     std::vector<std::string> names;
     for (const GgufEntry& each : file_.entries()) names.push_back(each.name);
-    fail<IoError>("{}: no tensor \"{}\", which holds {}{}", path, place.tensor, parameter.name,
-                  did_you_mean(place.tensor, names));
+    fail<IoError>("{}: no tensor \"{}\", which holds {}{}", path, part.tensor, parameter.name,
+                  did_you_mean(part.tensor, names));
   }
-  require<IoError>(entry->shape == place.shape, "{}: tensor \"{}\" has shape {}, the metadata ask for {}", path,
-                   place.tensor, entry->shape, place.shape);
+  require<IoError>(without_ones(entry->shape) == without_ones(part.shape),
+                   "{}: tensor \"{}\" has shape {}, the metadata ask for {}", path, part.tensor, entry->shape,
+                   part.shape);
   const WeightFormat& format = weight_format(entry->type);
-  const Shape& shape = parameter.placement.global;
-  const bool flat = shape.rank() < 2;
-  require<IoError>(!flat || format.block == 1, "{}: tensor \"{}\" has type {}, a vector of {} is not read", path,
-                   place.tensor, format.name, format.name);
-  Held held{.entry = entry, .tensor = {}};
+  require<IoError>(parameter.placement.global.rank() >= 2 || format.block == 1,
+                   "{}: tensor \"{}\" has type {}, a vector of {} is not read", path, part.tensor, format.name,
+                   format.name);
+  return *entry;
+}
+
+GgufWeights::Held GgufWeights::open(const Parameter& parameter, GgufPlace place) const {
+  Held held{.place = std::move(place), .tensor = {}, .entries = {}, .matrices = {}};
+  for (const GgufPart& part : held.place.parts) {
+    const GgufEntry& entry = find(parameter, part);
+    PackedMatrix matrix;
+    matrix.format = &weight_format(entry.type);
+    matrix.codes = file_.raw(entry);
+    matrix.columns = part.shape[-1];
+    matrix.rows = matrix.columns == 0 ? 0 : entry.numel() / matrix.columns;
+    held.entries.push_back(&entry);
+    held.matrices.push_back(std::move(matrix));
+  }
+  if (!held.place.in_order()) return held;
   PackedTensor& tensor = held.tensor;
-  tensor.shape = shape;
-  tensor.offset = place.offset, tensor.factor = place.factor;
-  tensor.transposed = place.transposed;
-  PackedMatrix& matrix = tensor.matrix;
-  matrix.format = &format;
-  matrix.codes = file_.raw(*entry);
-  const bool rows_of_one = flat && !place.keeps_order();
-  matrix.columns = flat ? (rows_of_one ? 1 : shape.numel()) : entry->shape[-1];
-  matrix.rows = matrix.columns == 0 ? 0 : entry->numel() / matrix.columns;
-  tensor.first_row = matrix.columns == 0 ? 0 : place.first / matrix.columns;
-  if (!place.keeps_order())
-    for (int64_t row = 0; row < matrix.rows; ++row) tensor.rows.push_back(static_cast<int32_t>(place.target_row(row)));
+  tensor.shape = parameter.placement.global;
+  tensor.offset = held.place.offset, tensor.factor = held.place.factor;
+  tensor.matrix = held.matrices.front();
+  tensor.first_row = tensor.matrix.columns == 0 ? 0 : held.place.parts.front().to / tensor.matrix.columns;
   return held;
+}
+
+void GgufWeights::read_sheets(const Held& held, std::span<const Interval> elements, const Tensor& destination) {
+  const int64_t size = held.place.sheet;
+  std::vector<float> values(static_cast<size_t>(size)), run;
+  int64_t read = -1;  // the sheet that `values` holds
+  std::byte* target = destination.raw();
+  for (const Interval& interval : elements)
+    for (int64_t begin = interval.begin; begin < interval.end;) {
+      const int64_t sheet = begin / size, end = std::min(interval.end, (sheet + 1) * size);
+      if (sheet != read) {
+        for (size_t i = 0; i < held.matrices.size(); ++i)
+          read_part(held.place, held.place.parts[i], held.matrices[i], sheet, values);
+        read = sheet;
+      }
+      convert_elements(DType::f32, reinterpret_cast<const std::byte*>(values.data() + begin % size),
+                       destination.dtype(), target, end - begin);
+      target += (end - begin) * size_of(destination.dtype());
+      begin = end;
+    }
 }
 
 void GgufWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
@@ -81,33 +148,36 @@ void GgufWeights::fill(StateKind kind, const Parameter& parameter, std::span<con
     return zero(destination, here);
   }
   const Held& held = held_.at(parameter.name);
-  held.tensor.read(elements, destination);
-  file_.release(*held.entry);
+  held.place.in_order() ? held.tensor.read(elements, destination) : read_sheets(held, elements, destination);
+  for (const GgufEntry* entry : held.entries) file_.release(*entry);
 }
 
 DType GgufWeights::dtype_of(const Parameter& parameter) const {
   const auto held = held_.find(parameter.name);  // an adapter's, or a head that it has beside the table, is none
-  return held == held_.end() ? dtype_ : dtype_of_type(held->second.entry->type);
+  return held == held_.end() ? dtype_ : dtype_of_type(held->second.entries.front()->type);
 }
 
 bool GgufWeights::decodes(const Parameter& parameter) const {
   const auto held = held_.find(parameter.name);  // an adapter's is none of the file
-  return held != held_.end() && weight_format(held->second.entry->type).block > 1;
+  return held != held_.end() && weight_format(held->second.entries.front()->type).block > 1;
 }
 
 StoredWeights::Storage GgufWeights::storage_of(const Parameter& parameter) const {
   const Held& held = held_.at(parameter.name);
-  const WeightFormat& format = weight_format(held.entry->type);
+  const WeightFormat& format = weight_format(held.entries.front()->type);
   return {std::string(format.name), parameter.placement.global.numel() / format.block * format.block_bytes};
 }
 
 std::string GgufWeights::content_hash() const {
   std::map<std::string, std::string> hashes;  // sorted
   for (const auto& [name, held] : held_) {
-    const auto bytes = file_.raw(*held.entry);
-    hashes.emplace(name, fmt::format("{} {} {} {:016x}\n", name, name_of(held.entry->type), held.entry->shape,
-                                     XXH3_64bits(bytes.data(), bytes.size())));
-    file_.release(*held.entry);
+    std::string& hash = hashes[name];
+    for (const GgufEntry* entry : held.entries) {
+      const auto bytes = file_.raw(*entry);
+      hash += fmt::format("{} {} {} {:016x}\n", name, name_of(entry->type), entry->shape,
+                          XXH3_64bits(bytes.data(), bytes.size()));
+      file_.release(*entry);
+    }
   }
   std::string all;
   for (const auto& [name, hash] : hashes) all += hash;

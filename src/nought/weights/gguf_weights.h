@@ -7,6 +7,7 @@
 
 #include "nought/io/gguf_file.h"
 #include "nought/models/config.h"
+#include "nought/models/gguf_layouts.h"
 #include "nought/models/packed_tensor.h"
 #include "nought/nn/model.h"
 #include "nought/weights/stored_weights.h"
@@ -31,11 +32,16 @@ class GgufWeights final : public StoredWeights {
   int64_t file_bytes() const override { return file_.file_bytes(); }
 
  private:
+  /// A parameter: a part of one tensor as it is, or sheets whose parts lie in several.
   struct Held {
-    const GgufEntry* entry = nullptr;
-    PackedTensor tensor;
+    GgufPlace place;
+    PackedTensor tensor;                    // if it is in order
+    std::vector<const GgufEntry*> entries;  // of its parts
+    std::vector<PackedMatrix> matrices;     // likewise
   };
-  Held open(const Parameter& parameter, const struct GgufPlace& place) const;
+  Held open(const Parameter& parameter, GgufPlace place) const;
+  const GgufEntry& find(const Parameter& parameter, const GgufPart& part) const;
+  static void read_sheets(const Held& held, std::span<const Interval> elements, const Tensor& destination);
 
   GgufFile file_;
   std::unordered_map<std::string, Held> held_;  // by the names of parameters
