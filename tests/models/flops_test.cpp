@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/golden.h"
 #include "support/tiny_llama.h"
 #include <gtest/gtest.h>
 
@@ -56,6 +57,16 @@ TEST(Flops, those_of_the_units_are_those_of_the_model) {
   EXPECT_EQ(whole.back(), 6.0 * (16 + 256 * 16));
   config.sliding_windows[1] = 4;  // a token sees 4 - 4 * 4 / (2 * 10) others on average, and not 5
   EXPECT_DOUBLE_EQ(unit_flops_per_token(Decoder(config), 10)[2], whole[2] - 12 * 16 * (5 - 3.2));
+}
+
+TEST(Flops, of_the_delta_rule_count_for_each_layer_that_has_it) {
+  const ModelConfig config = ModelConfig::from_folder(test::golden_folder("open/qwen3_5_text"));
+  const double one = training_flops_per_token(config, 64);
+  const double rule = 3 * config.delta->shape.flops_per_token();
+  EXPECT_GT(rule, 0);
+  EXPECT_DOUBLE_EQ(delta_flops_per_token(config), rule) << "one of two layers";
+  const std::vector<double> units = unit_flops_per_token(Decoder(config), 64);
+  EXPECT_NEAR(std::accumulate(units.begin(), units.end(), 0.0) / one, 1, 1e-12);
 }
 
 /// Two blocks of 6400 with norms, as above; every frozen weight saves 2, and below what is trained 2 more.

@@ -36,9 +36,12 @@ std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_lengt
   std::vector<double> flops;
   for (const auto& unit : whole.units()) flops.push_back(6 * multiplied_by(*unit, config));
   if (config.tie_word_embeddings) flops.back() += 6 * static_cast<double>(config.vocab_size * config.hidden_size);
-  for (size_t layer = 0; layer < config.sliding_windows.size(); ++layer)
-    if (config.kind_of(static_cast<int64_t>(layer)) == LayerKind::attention)
+  for (size_t layer = 0; layer < config.sliding_windows.size(); ++layer) {
+    const LayerKind kind = config.kind_of(static_cast<int64_t>(layer));
+    if (kind == LayerKind::attention)
       flops[layer + 1] += 12 * heads * seen_on_average(seq_length, config.sliding_windows[layer]);
+    if (kind == LayerKind::delta) flops[layer + 1] += 3 * config.delta->shape.flops_per_token();
+  }
   return flops;
 }
 
@@ -65,8 +68,11 @@ double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
       if (below && !lookup) saved += 2 * weights;
     }
     const bool is_block = !is_tile && each != decoder.units().front() && each != *last;
-    const bool attends = is_block && config.kind_of(layer++) == LayerKind::attention;
-    if (below && attends) saved += 4 * static_cast<double>(config.num_heads * config.head_dim * seq_length);
+    if (!is_block) continue;
+    const LayerKind kind = config.kind_of(layer++);
+    if (below && kind == LayerKind::attention)
+      saved += 4 * static_cast<double>(config.num_heads * config.head_dim * seq_length);
+    if (below && kind == LayerKind::delta) saved += 2 * config.delta->shape.flops_per_token();
   }
   return saved;
 }

@@ -17,10 +17,18 @@ inline int64_t idle_parameters(const ModelConfig& config) {
          expert;
 }
 
+/// The forward and backward passes of the gated delta rule for a token, in all layers that have it.
+inline double delta_flops_per_token(const ModelConfig& config) {
+  if (!config.delta) return 0;
+  const auto layers = std::count(config.layer_kinds.begin(), config.layer_kinds.end(), LayerKind::delta);
+  return 3 * static_cast<double>(layers) * config.delta->shape.flops_per_token();
+}
+
 /// 6 Psi + 6 L h s: the forward and backward passes of all matrix products and of causal attention, for L layers of it,
 /// h = heads x head_dim and sequences of s tokens. Psi counts the parameters that are multiplied: the head once, no
-/// embedding look-ups, and of the experts only those that a token passes. With causal = false, attention counts 12 L h
-/// s, which is the PaLM convention (arXiv 2204.02311).
+/// embedding look-ups, and of the experts only those that a token passes. Layers of the gated delta rule add what they
+/// compute with their states. With causal = false, attention counts 12 L h s, which is the PaLM convention (arXiv
+/// 2204.02311).
 inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length, bool causal = true) {
   const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
   const int64_t positions = config.positions == PositionKind::learned
@@ -29,13 +37,14 @@ inline double training_flops_per_token(const ModelConfig& config, int64_t seq_le
   const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions - idle_parameters(config));
   const auto attended =
       static_cast<double>(config.attention_layers() * config.num_heads * config.head_dim * seq_length);
-  return 6 * multiplied + (causal ? 6 : 12) * attended;
+  return 6 * multiplied + (causal ? 6 : 12) * attended + delta_flops_per_token(config);
 }
 
 class Decoder;
 
 /// What of that a run with frozen parameters does not compute: the weight gradients of what is frozen, 2 per weight,
-/// and below the lowest Unit with something to train the gradients of inputs, 2 per weight, and of attention, 4 L h s.
+/// and below the lowest Unit with something to train the gradients of inputs, 2 per weight, of attention, 4 L h s, and
+/// of the delta rule.
 /// What the lowest such Unit saves itself is not counted.
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length);
 
