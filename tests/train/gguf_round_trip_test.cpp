@@ -81,8 +81,8 @@ TEST_P(GgufRoundTrip, has_the_same_config_and_tensors_and_the_golden_logits_and_
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GgufRoundTrip,
-                         ::testing::Values("cohere2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_yarn",
-                                           "glm4", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama_yarn",
+                         ::testing::Values("cohere2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_yarn", "glm4",
+                                           "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama_yarn",
                                            "minimax_m2", "ministral3", "olmo3", "qwen2_moe", "starcoder2"),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -135,8 +135,7 @@ TEST(GgufRoundTrips, of_options_that_llama_cpp_has_keep_config_and_tensors) {
 
 TEST(GgufRoundTrips, what_llama_cpp_lacks_is_refused_by_the_name_of_the_option) {
   const auto refusal = [](const std::string& name) {
-    return test::message_of<ConfigError>(
-        [&] { written(golden_folder("open/" + name), TempFolder()); });
+    return test::message_of<ConfigError>([&] { written(golden_folder("open/" + name), TempFolder()); });
   };
   for (const auto& [name, message] : std::vector<std::pair<std::string, std::string>>{
            {"deepseek_v2", "deepseek2 scores groups of experts by the two best of each"},

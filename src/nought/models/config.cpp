@@ -13,6 +13,7 @@
 #include "nought/models/decoder.h"
 #include "nought/models/gguf_config.h"
 #include "nought/models/quantization_config.h"
+#include "nought/models/text_part.h"
 
 namespace nought {
 
@@ -95,7 +96,11 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
                  "remove_invalid_values",
                  "suppress_tokens",
                  "begin_suppress_tokens",
-                 "exponential_decay_length_penalty"});
+                 "exponential_decay_length_penalty",
+                 "num_nextn_predict_layers",
+                 "num_mtp_layers",
+                 "mtp_num_hidden_layers",
+                 "mtp_use_dedicated_embeddings"});
   reader.only("is_encoder_decoder", false, "there is no encoder");
   reader.only("add_cross_attention", false, "there is no encoder to attend to");
   if (const Json* quantization = reader.value("quantization_config")) {
@@ -141,15 +146,22 @@ const std::vector<std::string>& ModelConfig::families() {
   return names;
 }
 
-ModelConfig ModelConfig::from_json(const Json& json, const std::string& source) try {
+ModelConfig ModelConfig::from_json(const Json& whole, const std::string& source) try {
+  const std::optional<Json> text = text_part(whole, source);
+  const Json& json = text ? *text : whole;
   ConfigReader reader(json, source);
   ModelConfig config;
+  if (text || predicts_later_tokens(whole)) config.whole.json = whole.dump();
   const auto family = reader.text("model_type");
   require<ConfigError>(family.has_value(), "{}: has no model_type, known are {}", source, fmt::join(families(), ", "));
   config.family = *family;
   family_named(source, *family).read(reader, config);
   read_common(reader, config);
   note_other_heads(json, config);
+  if (text)
+    config.notes.push_back(
+        fmt::format("{}: the text part is read, as {}; exports carry the rest of the folder as it is",
+                    one_line(whole["model_type"].get<std::string>()), config.family));
   for (const std::string& key : reader.unknown_keys()) {
     config.notes.push_back(fmt::format("{} is not a key of {}: not used", key, config.family));
   }

@@ -114,6 +114,14 @@ struct DeltaConfig {
   bool operator==(const DeltaConfig&) const = default;
 };
 
+/// The config.json of the folder if the model is the text part of a multimodal one, or if layers that predict later
+/// tokens lie beside it (text_part.h); else "". Models are the same whatever lies beside them: so are these.
+struct WholeConfig {
+  std::string json;
+
+  bool operator==(const WholeConfig&) const { return true; }
+};
+
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
   int64_t vocab_size = 0;
@@ -180,6 +188,7 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;
   /// How the folder's weights are quantised, "" if they are not: the quant_method of its quantization_config.
   std::string quantization;
+  WholeConfig whole = {};
   /// What an adapter adds; its base, all other parameters, is frozen. No part of a config.json.
   ModelAdapter adapter = {};
   /// One line for the user for each thing that the config asks for and that Nought does not do.

@@ -72,8 +72,7 @@ void read_deepseek(ConfigReader& reader, ModelConfig& config, const LlamaDefault
   reader.only("mlp_bias", false, "MLPs and experts have no biases");
   reader.only("pretraining_tp", 1, "split products are not reproduced");
   reader.only("output_router_logits", false, "deepseek has no auxiliary loss here");
-  reader.ignore({"head_dim", "num_mtp_layers", "qk_head_dim", "ep_size", "seq_aux", "aux_loss_alpha",
-                 "num_nextn_predict_layers"});
+  reader.ignore({"head_dim", "qk_head_dim", "ep_size", "seq_aux", "aux_loss_alpha"});
 }
 
 void read_groups(ConfigReader& reader, ExpertsConfig& experts, int64_t groups, int64_t kept) {
@@ -175,7 +174,6 @@ void read_glm4_moe(ConfigReader& reader, ModelConfig& config) {
   read_groups(reader, experts, 1, 1);
   config.experts = experts;
   reader.only("output_router_logits", false, "glm4_moe has no auxiliary loss here");
-  reader.ignore({"num_nextn_predict_layers", "num_mtp_layers"});
 }
 
 void write_glm4_moe(const ModelConfig& config, OrderedJson& json) {

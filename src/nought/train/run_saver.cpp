@@ -127,7 +127,8 @@ void RunSaver::export_weights(const ExportRecord& record, bool writes) {
   if (writes && adapter_ != nullptr)
     adapter_->export_to(model_, exported_tokenizer(), plan_.output_dir);
   else if (writes)
-    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
+    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes,
+                     plan_.model_dir);
   if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
 }
 

@@ -32,6 +32,20 @@ std::string tokenizer_name(const ModelSource& source) {
   return source.config().vocab_size == 256 ? "bytes" : "";
 }
 
+/// Gives parameters the names that the folder of their model has for them.
+class RenamingSink final : public WeightSink {
+ public:
+  RenamingSink(HfFolderWriter& writer, const CarriedTensors* carried) : writer_(writer), carried_(carried) {}
+  void write(std::string_view name, Interval elements, const Tensor& source) override {
+    writer_.write(carried_ ? carried_->stored_name(std::string(name)) : std::string(name), elements, source);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  HfFolderWriter& writer_;
+  const CarriedTensors* carried_;
+};
+
 }  // namespace
 
 void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory,
@@ -54,9 +68,11 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory,
     }
 }
 
-void export_companions_of(const ModelSource& source, DType dtype, const fs::path& folder) {
+void export_companions_of(const ModelSource& source, DType dtype, const fs::path& folder,
+                          const CarriedTensors* carried) {
   const std::string tokenizer = tokenizer_name(source);
-  export_companions(source.config(), dtype, {tokenizer.empty() ? source.folder().string() : tokenizer}, folder);
+  export_companions(source.config(), dtype, {tokenizer.empty() ? source.folder().string() : tokenizer}, folder,
+                    carried);
 }
 
 ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, const ConvertOptions& options,
@@ -64,14 +80,20 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   std::error_code ignored;
   require<ConfigError>(!fs::equivalent(source.folder(), folder, ignored),
                        "{} is the folder that is read: give another one to write to", folder.string());
-  const std::vector<TensorSpec> specs = weight_specs(
+  std::vector<TensorSpec> specs = weight_specs(
       source.model(), [&](const Parameter& parameter) { return options.dtype.value_or(source.dtype_of(parameter)); });
+  const DType most = dtype_of_most(specs);
+  const CarriedTensors* carried = source.stored() ? source.stored()->carried() : nullptr;
+  if (carried) carried->add_to(specs);
   HfFolderWriter writer(folder, specs, options.max_shard_bytes);
-  copy_weights(source, writer, memory);
+  RenamingSink renaming(writer, carried);
+  copy_weights(source, renaming, memory);
+  if (carried) carried->write(writer, memory);
   writer.finish();
-  export_companions_of(source, dtype_of_most(specs), folder);
+  export_companions_of(source, most, folder, carried);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  if (carried) report.notes.push_back(carried->describe() + " are carried through as they are");
   return report;
 }
 
@@ -111,6 +133,8 @@ ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, G
   copy_weights(source, writer, memory);
   writer.finish();
   report.notes.insert(report.notes.end(), writer.notes().begin(), writer.notes().end());
+  if (const CarriedTensors* carried = source.stored() ? source.stored()->carried() : nullptr)
+    report.notes.push_back(carried->describe() + " are left out: the file has the text model alone");
   report.tensors = static_cast<int64_t>(writer.tensors().size());
   for (const GgufTensor& tensor : writer.tensors()) report.bytes += tensor.bytes();
   return report;

@@ -36,7 +36,8 @@ void copy_weights(
     const std::function<bool(const Parameter&)>& is_wanted = [](const Parameter&) { return true; });
 
 /// Writes what a folder holds beside its weights, as the source has it. dtype: what config.json says of the weights.
-void export_companions_of(const ModelSource& source, DType dtype, const std::filesystem::path& folder);
+void export_companions_of(const ModelSource& source, DType dtype, const std::filesystem::path& folder,
+                          const CarriedTensors* carried = nullptr);
 
 /// Writes `source` as a Hugging Face folder: weights under Hugging Face's names, config.json and tokenizer. A tied
 /// weight is written once. ConfigError if `folder` is the folder of the source.

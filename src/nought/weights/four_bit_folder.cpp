@@ -171,6 +171,8 @@ ConvertReport convert_to_four_bits(const ModelSource& source, const fs::path& fo
   write_text_atomically(folder / "config.json", config.dump(2) + "\n");
   ConvertReport report{.tensors = std::ssize(specs), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  if (const CarriedTensors* carried = source.stored() ? source.stored()->carried() : nullptr)
+    report.notes.push_back(carried->describe() + " are left out: the folder has the text model alone");
   return report;
 }
 

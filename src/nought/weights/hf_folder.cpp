@@ -1,15 +1,21 @@
 #include "nought/weights/hf_folder.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_set>
 
 #include <xxhash.h>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/io/files.h"
+#include "nought/models/decoder.h"
 #include "nought/models/names.h"
+#include "nought/models/text_part.h"
 
 namespace nought {
 
@@ -28,6 +34,13 @@ std::vector<int64_t> ids_of(const OrderedJson& json, const char* key) {
   for (const OrderedJson& id : value.is_array() ? value : OrderedJson::array({value}))
     if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
   return ids;
+}
+
+/// The layer that a parameter's name tells; -1 if there is none.
+int64_t layer_of(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t at = name.find(kLayers);
+  return at == std::string::npos ? -1 : std::strtoll(name.c_str() + at + kLayers.size(), nullptr, 10);
 }
 
 /// The settings in the folder `from`, with every token at which the model stops.
@@ -69,14 +82,31 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
       used.insert(name);
     }
   dtype_ = first.value_or(packed_.empty() ? DType::f32 : DType::bf16);
+  std::vector<std::string> left;
   for (const TensorEntry& entry : files_.entries())
-    if (!used.contains(entry.name) && !is_buffer_name(entry.name)) unused_.push_back(entry.name);
+    if (!used.contains(entry.name) && !is_buffer_name(entry.name)) left.push_back(entry.name);
+  carry(folder, left, quantization.has_value());
+}
+
+void HfWeights::carry(const std::filesystem::path& folder, const std::vector<std::string>& left, bool quantized) {
+  // Without the keys that count such layers, those behind the last are another model's.
+  const std::optional<std::string> config = bytes_if_there(folder / "config.json");
+  const bool later = config && predicts_later_tokens(Json::parse(*config, nullptr, /*allow_exceptions=*/false));
+  int64_t layers = later ? 0 : std::numeric_limits<int64_t>::max();
+  for (const auto& [parameter, stored] : stored_name_)
+    if (later) layers = std::max(layers, layer_of(parameter) + 1);
+  std::vector<std::string> carried;
+  for (const std::string& name : left)
+    (!quantized && is_carried_name(name, layers) && !files_.at(name).packed ? carried : unused_).push_back(name);
+  if (!carried.empty()) carried_.emplace(files_, folder, carried, stored_name_);
 }
 
 void HfWeights::check(const Parameter& parameter) {
-  const std::string other = alternative_name(parameter.name);
-  const std::string& name =
-      !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
+  std::vector<std::string> others = multimodal_names(parameter.name);
+  others.push_back(alternative_name(parameter.name));
+  std::string name = parameter.name;
+  for (const std::string& other : others)
+    if (!files_.contains(name) && !other.empty() && files_.contains(other)) name = other;
   const TensorEntry& entry = files_.at(name);
   const Shape& shape = parameter.placement.global;
   require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
@@ -154,27 +184,39 @@ ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, con
 }
 
 void export_companions(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
-                       const std::filesystem::path& folder) {
-  write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
+                       const std::filesystem::path& folder, const CarriedTensors* carried) {
+  const OrderedJson json = carried ? whole_config(config, dtype) : config.to_hf_json(dtype);
+  write_text_atomically(folder / "config.json", json.dump(2) + "\n");
+  if (carried) carried->copy_companions(folder);
   export_tokenizer(tokenizer, folder);
   write_generation_config(config, tokenizer.tokenizer, folder);
 }
 
 void export_hf_folder(ShardedModel& model, const ModelConfig& config, const TokenizerExport& tokenizer,
-                      const std::filesystem::path& folder, int64_t max_shard_bytes) {
+                      const std::filesystem::path& folder, int64_t max_shard_bytes,
+                      const std::filesystem::path& origin) {
   const DType dtype = model.options().dtype;
   std::optional<HfFolderWriter> writer;
-  if (model.mesh().world().rank() == 0)
-    writer.emplace(folder,
-                   weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); }),
-                   max_shard_bytes);
+  std::unique_ptr<HfWeights> started;
+  const CarriedTensors* carried = nullptr;
+  if (model.mesh().world().rank() == 0) {
+    if (!config.whole.json.empty() && !origin.empty() && holds_weights(origin))
+      started = std::make_unique<HfWeights>(origin, Decoder(ModelConfig::from_folder(origin)));
+    carried = started ? started->carried() : nullptr;
+    std::vector<TensorSpec> specs =
+        weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); });
+    if (carried) carried->add_to(specs);
+    writer.emplace(folder, specs, max_shard_bytes);
+  }
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
-      if (writer) writer->write(parameter.name, model.context().on_host(values));
+      if (writer)
+        writer->write(carried ? carried->stored_name(parameter.name) : parameter.name, model.context().on_host(values));
     });
   if (writer) {
+    if (carried) carried->write(*writer, *model.context().memory);
     writer->finish();
-    export_companions(config, dtype, tokenizer, folder);
+    export_companions(config, dtype, tokenizer, folder, carried);
   }
   model.mesh().world().barrier().wait();  // when anyone returns, the folder is there
 }

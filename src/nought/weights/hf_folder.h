@@ -14,6 +14,7 @@
 #include "nought/models/weight_files.h"
 #include "nought/text/tokenizer.h"
 #include "nought/text/tokenizer_export.h"
+#include "nought/weights/carried_tensors.h"
 #include "nought/weights/stored_weights.h"
 #include "nought/zero/sharded_model.h"
 
@@ -46,15 +47,19 @@ class HfWeights final : public StoredWeights {
   int64_t bytes_read() const { return files_.bytes_read(); }
   /// Tensors of the files that the model does not use. Known buffers, such as attention masks, are not listed.
   const std::vector<std::string>& unused() const override { return unused_; }
+  const CarriedTensors* carried() const override { return carried_ ? &*carried_ : nullptr; }
 
  private:
   void check(const Parameter& parameter);
+  /// Parts what the model leaves: what is carried through, and what is unused.
+  void carry(const std::filesystem::path& folder, const std::vector<std::string>& left, bool quantized);
   std::string hash_of(const std::string& tensor) const;
 
   WeightFiles files_;
   std::unordered_map<std::string, std::string> stored_name_;      // parameter -> tensor in the files
   std::unordered_map<std::string, PackedWeights::Found> packed_;  // parameters that are stored in few bits
   std::vector<std::string> unused_;
+  std::optional<CarriedTensors> carried_;
   DType dtype_ = DType::f32;
 };
 
@@ -66,14 +71,16 @@ std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DTy
 ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, const Tokenizer& tokenizer);
 
 /// Writes what a folder holds beside its weights: config.json, generation_config.json and the tokenizer. Where the
-/// tokenizer's folder has a generation_config.json, its other settings are kept.
+/// tokenizer's folder has a generation_config.json, its other settings are kept. carried: the config.json is that of
+/// the whole folder, and the files for images are copied.
 void export_companions(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
-                       const std::filesystem::path& folder);
+                       const std::filesystem::path& folder, const CarriedTensors* carried = nullptr);
 
 /// Writes the weights in the parameters' dtype, with config.json and tokenizer, so that transformers and `nought
 /// generate` load them. Collective: all ranks call it, and rank 0 writes. At most one whole Unit is in memory at a
-/// time.
+/// time. origin: the folder that the run began with, of which the rest is carried through; "" for none.
 void export_hf_folder(ShardedModel& model, const ModelConfig& config, const TokenizerExport& tokenizer,
-                      const std::filesystem::path& folder, int64_t max_shard_bytes);
+                      const std::filesystem::path& folder, int64_t max_shard_bytes,
+                      const std::filesystem::path& origin = {});
 
 }  // namespace nought

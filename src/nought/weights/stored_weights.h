@@ -10,6 +10,8 @@
 
 namespace nought {
 
+class CarriedTensors;
+
 class StoredWeights : public StateSource {
  public:
   /// The dtype of most parameters; quantised ones are decoded to it.
@@ -31,6 +33,8 @@ class StoredWeights : public StateSource {
   virtual Storage storage_of(const Parameter& parameter) const = 0;
   virtual int64_t num_files() const = 0;
   virtual int64_t file_bytes() const = 0;
+  /// What the files hold beside the model, if exports carry it through.
+  virtual const CarriedTensors* carried() const { return nullptr; }
 };
 
 /// A tensor of a file if it is codes of 4 bits as kernels read them: in the order of the parameter, in whole blocks,

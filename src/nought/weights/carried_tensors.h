@@ -1,0 +1,40 @@
+// CarriedTensors: what a Hugging Face folder holds beside the model that is read of it, for exports that carry it
+// through, byte for byte: towers for images, layers that predict later tokens.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "nought/io/safetensors_writer.h"
+#include "nought/models/hf_folder_writer.h"
+#include "nought/models/weight_files.h"
+
+namespace nought {
+
+class CarriedTensors {
+ public:
+  /// stored: the names that parameters have in the files.
+  CarriedTensors(const WeightFiles& files, std::filesystem::path folder, std::vector<std::string> names,
+                 std::unordered_map<std::string, std::string> stored)
+      : files_(files), folder_(std::move(folder)), names_(std::move(names)), stored_(std::move(stored)) {}
+
+  /// The name of a parameter in the folder.
+  const std::string& stored_name(const std::string& parameter) const;
+  /// Gives the specs of parameters the folder's names, and adds those of what is carried.
+  void add_to(std::vector<TensorSpec>& specs) const;
+  void write(HfFolderWriter& writer, Memory& memory) const;
+  /// Copies the files that say how images become input.
+  void copy_companions(const std::filesystem::path& folder) const;
+  /// "12 tensors (vision_tower, ...)".
+  std::string describe() const;
+
+ private:
+  const WeightFiles& files_;
+  std::filesystem::path folder_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::string> stored_;
+};
+
+}  // namespace nought
