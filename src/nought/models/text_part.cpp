@@ -11,7 +11,7 @@ namespace nought {
 namespace {
 
 constexpr const char* kTextConfig = "text_config";
-constexpr std::string_view kMultimodal[] = {"gemma3",     "llama4",   "mistral3",   "qwen2_5_vl",
+constexpr std::string_view kMultimodal[] = {"gemma3",  "llama4",      "mistral3", "qwen2_5_vl",
                                             "qwen3_5", "qwen3_5_moe", "qwen3_vl"};
 /// Text models that are those of a family, but for positions of images.
 constexpr std::pair<std::string_view, const char*> kTextTypes[] = {
@@ -20,8 +20,9 @@ constexpr std::pair<std::string_view, const char*> kTextTypes[] = {
 constexpr const char* kLaterKeys[] = {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers",
                                       "mtp_use_dedicated_embeddings"};
 /// What the names of tensors that are carried begin with, perhaps behind "model.".
-constexpr std::string_view kCarried[] = {"vision_tower.",  "multi_modal_projector.", "vision_model.", "visual.", "mtp.",
-                                         "mtp_block.", "mtp_emb_norm.", "mtp_hidden_norm.", "mtp_linear_proj."};
+constexpr std::string_view kCarried[] = {
+    "vision_tower.", "multi_modal_projector.", "vision_model.",    "visual.",         "mtp.",
+    "mtp_block.",    "mtp_emb_norm.",          "mtp_hidden_norm.", "mtp_linear_proj."};
 constexpr std::string_view kModel = "model.";
 
 /// Positions of text are the same along all axes of an image's.
@@ -43,8 +44,8 @@ std::optional<Json> text_part(const Json& json, const std::string& source) {
   if (!type.is_string() || std::ranges::find(kMultimodal, type.get<std::string>()) == std::end(kMultimodal))
     return std::nullopt;
   require<ConfigError>(!json.contains("quantization_config"),
-                       "{}: the weights of a {} folder are quantized, which is not read: use the original model", source,
-                       type.get<std::string>());
+                       "{}: the weights of a {} folder are quantized, which is not read: use the original model",
+                       source, type.get<std::string>());
   const auto nested = json.find(kTextConfig);
   Json text = nested != json.end() && nested->is_object() ? *nested : json;
   for (const char* key : {"vision_config", "architectures"}) text.erase(key);

@@ -134,6 +134,8 @@ void Trainer::load_start() {
   if (const int64_t before = source.config().vocab_size, now = decoder_.config().vocab_size; before != now)
     notes_.push_back(
         fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));
+  if (const CarriedTensors* carried = source.stored() ? source.stored()->carried() : nullptr)
+    notes_.push_back(fmt::format("{}: {} are carried through as they are", plan_.model_dir, carried->describe()));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
 }
@@ -175,6 +177,11 @@ RunSummary Trainer::summary(int64_t first_step) const {
         model_.reduce_buckets() > 1 ? "s"
                                     : ", which begins when the backward pass has ended: a smaller "
                                       "reduce_bucket_size hides them behind it"));
+  const ModelConfig& config = decoder_.config();
+  if (plan_.layout.recompute.unit_tiles > 1 && config.head_bias)
+    summary.notes.push_back("memory_centric_tiling leaves the head whole: it has a bias");
+  if (plan_.layout.recompute.unit_tiles > 1 && config.experts && config.experts->storage == ExpertStorage::halves)
+    summary.notes.push_back("memory_centric_tiling leaves experts whole: all of a layer are one tensor");
   if (plan_.profile && (plan_.profile->step <= first_step || plan_.profile->step > plan_.max_steps))
     summary.notes.push_back(
         fmt::format("nothing is profiled: flops_profiler.profile_step is {}, the run makes steps {} to {}",
