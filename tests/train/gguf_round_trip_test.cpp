@@ -5,6 +5,7 @@
 #include "support/saved_model.h"
 #include "support/size.h"
 #include "support/temp_folder.h"
+#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "nought/models/gguf_places.h"
