@@ -12,6 +12,7 @@
 
 #include "nought/config/run_config.h"
 #include "nought/plan/advice.h"
+#include "nought/plan/fitting_update.h"
 #include "nought/plan/ready_run.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/model_source.h"
@@ -91,7 +92,7 @@ TEST(AdviceFlags, one_paste_leads_from_what_does_not_fit_to_what_does) {
       }
       if (message.find("'deepspeed") != std::string::npos) continue;  // quoted for the folder's blank
       ++tried;
-      const RunPlan fits = within(settings);
+      const RunPlan fits = with_fitting_update(within(settings));  // as ready_run() has it
       EXPECT_EQ(fits.layout.train_batch(), whole.layout.train_batch()) << message;
       EXPECT_NO_THROW(require_memory(fits, config, {})) << message;
     }

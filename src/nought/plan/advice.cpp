@@ -8,6 +8,7 @@
 
 #include "nought/base/text.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/fitting_update.h"
 #include "nought/plan/table.h"
 #include "nought/train/trainer.h"
 
@@ -281,7 +282,8 @@ namespace {
 std::string flags_for(const Layout& layout, const Advice& advice, const MemoryBudgets& budgets,
                       const PastedRun& pasted) {
   if (!pasted.run_with) return "";
-  const auto fits = [&](const RunPlan& plan) {
+  const auto fits = [&](const RunPlan& run) {
+    const RunPlan plan = with_fitting_update(run);  // as the run does that it is pasted to
     const ModelConfig config = model_config_of(plan);
     for (const Prediction& each : predict_places(config, layout_of(plan)))
       if (!budgets.hold(each.most())) return false;
