@@ -368,7 +368,9 @@ TEST(Agreement, holds_with_updates_that_can_be_undone) {
     EXPECT_EQ(wrong.memory.peak, right.memory.peak);
     EXPECT_EQ(wrong.memory.file, right.memory.file);
     const auto states = static_cast<size_t>(Category::optimizer);
-    const auto kept = [&](const Prediction& of) { return in_files ? of.memory.file[states] : of.steady[states]; };
+    const auto kept = [&, in_files = in_files](const Prediction& of) {
+      return in_files ? of.memory.file[states] : of.steady[states];
+    };
     const double more = static_cast<double>(kept(predicted)) / static_cast<double>(kept(sure));
     EXPECT_GT(more, 1.9);
     EXPECT_LT(more, 2.6);
