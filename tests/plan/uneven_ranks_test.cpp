@@ -14,6 +14,8 @@
 namespace nought::uneven_ranks_test {
 namespace {
 
+NOUGHT_FILE_SIZE(medium);
+
 Layout spread_experts(int ranks, int expert_ranks, Recompute recompute) {
   return {.ranks = ranks,
           .zero_stage = 1,
@@ -70,7 +72,6 @@ TEST(UnevenRanks, budgets_hold_the_bound_and_tables_say_what_is_assumed) {
   EXPECT_FALSE(predict(config, spread_experts(2, 1, Recompute::none)).at_most) << "no other rank sends rows";
 }
 
-NOUGHT_SIZE(medium);
 TEST(UnevenRanks, lamb_with_states_in_files_is_planned_for_each_rank) {
   const test::TempFolder folder;
   constexpr int kRanks = 2;
