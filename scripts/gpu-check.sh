@@ -108,11 +108,13 @@ train_both() {
     END { printf "%d losses: at most %.1e apart from those of the CPU\n", n, most; exit !(n > 0 && most < 1e-3) }'
 }
 losses() { sed -n 's/.*"loss":\([0-9.eE+-]*\).*/\1/p' "$1/metrics.jsonl"; }
-bench_step() (
-  cd "$files" # the folders that its files name lie there
-  timeout "$within" "$nought" bench step "$1" --device cuda --samples 5 --breakdown
-  timeout "$within" "$nought" bench step "$1" --device cuda --samples 5 | tail -n 1
-)
+bench_step() { # each operation, and behind them the step itself again
+  local figures
+  # The folders that its file names lie there.
+  figures=$(cd "$files" && timeout "$within" "$nought" bench step "$1" --device cuda --samples 5 --breakdown) || return
+  echo "$figures"
+  sed -n 3p <<<"$figures"
+}
 timings() { # the tests' table: each operation beside the fastest copy and product
   timeout "$within" "$tests" --record "$out/timings.record" --gtest_filter='CudaFacts.*' --gtest_brief=1
 }
@@ -144,9 +146,9 @@ probe_ranks() {
   command -v mpirun >/dev/null || { echo "no mpirun on this machine: ranks of threads are among the tests of models"; return 77; }
   for count in 1 "$1"; do
     timeout "$within" "$nought" probe "$golden" --input "$golden/golden.safetensors" --device cuda:0 --ranks "$count" \
-      --output "$out/probe-$count.safetensors"
+      --output "$out/probe-$count.safetensors" || return
   done
-  cmp "$out/probe-1.safetensors" "$out/probe-$1.safetensors"
+  cmp "$out/probe-1.safetensors" "$out/probe-$1.safetensors" || return
   echo "logits of $1 ranks on one GPU have the bits of one rank"
 }
 several_gpus() {
@@ -155,7 +157,7 @@ several_gpus() {
   ((count >= 2)) || { echo "one GPU: NCCL takes two"; return 77; }
   for mesh in 'deepspeed.zero_optimization.stage=3' 'training.parallelism_config.tp_size=2' 'training.parallelism_config.pp_size=2'; do
     timeout "$within" "$nought" train "$files/examples/quickstart.json" --ranks 2 --device cuda --collectives nccl --overwrite \
-      --set "$mesh" --set data.files="[\"$files/docs/*.md\"]" --set training.max_steps=10 --set training.output_dir="$out/train-nccl"
+      --set "$mesh" --set data.files="[\"$files/docs/*.md\"]" --set training.max_steps=10 --set training.output_dir="$out/train-nccl" || return
   done
   timeout "$within" "$tests" --gtest_filter='Links.*:*LinkedRanks*:LinkedModels.*:LinkFaults.*' --gtest_brief=1
 }
