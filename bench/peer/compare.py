@@ -51,18 +51,19 @@ def output_of(command, environment):
 class Nought:
     def __init__(self, options):
         self.options = options
+        self.program = options.nought or NOUGHT
         self.environment = {"OMP_NUM_THREADS": str(options.threads)}
         if options.isa:
             self.environment["NOUGHT_ISA"] = options.isa
 
     def info(self):
-        lines = output_of([self.options.nought or NOUGHT, "info"], self.environment).splitlines()
+        lines = output_of([self.program, "info"], self.environment).splitlines()
         pairs = [line.strip().split("  ", 1) for line in lines[1:]]
         return lines[0], {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
     def step(self, work):
         """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
-        command = [self.options.nought or NOUGHT, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
+        command = [self.program, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
         command += ["--device", self.options.device, "--json"]
         figure = json.loads(output_of(command, self.environment))["figures"][0]
         if self.options.device == "cuda":  # whose peak is not known
