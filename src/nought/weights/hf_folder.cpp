@@ -89,6 +89,7 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
 }
 
 void HfWeights::carry(const std::filesystem::path& folder, const std::vector<std::string>& left, bool quantized) {
+  if (left.empty()) return;
   // Without the keys that count such layers, those behind the last are another model's.
   const std::optional<std::string> config = bytes_if_there(folder / "config.json");
   const bool later = config && predicts_later_tokens(Json::parse(*config, nullptr, /*allow_exceptions=*/false));
