@@ -240,7 +240,6 @@ class Check {
                          architecture_.name);
   }
 
- protected:
   const ModelConfig& config_;
   const GgufArchitecture& architecture_;
 };

@@ -23,21 +23,37 @@ void read_expert_weights(MetadataReader& reader, bool granted) {
   reader.json["norm_topk_prob"] = said ? *said : granted && reader.file.text("general.type") != nullptr;
 }
 
-void read_experts(MetadataReader& reader, bool granted) {
-  reader.json["num_experts"] = reader.needed("expert_count");
+/// How many experts there are, by the config's name for that, and how many a token takes.
+void read_expert_counts(MetadataReader& reader, const char* to) {
+  reader.json[to] = reader.needed("expert_count");
   reader.json["num_experts_per_tok"] = reader.needed("expert_used_count");
+}
+
+void read_wide_experts(MetadataReader& reader) {
+  read_expert_counts(reader, "num_experts");
   reader.json["moe_intermediate_size"] = reader.needed("expert_feed_forward_length");
+}
+
+void read_experts(MetadataReader& reader, bool granted) {
+  read_wide_experts(reader);
   read_expert_weights(reader, granted);
 }
 
-void read_llama_family(MetadataReader& reader) {
+void read_attention_bias(MetadataReader& reader) {
   reader.json["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
+}
+
+void read_biases(MetadataReader& reader) {
+  read_attention_bias(reader);
   reader.json["mlp_bias"] = reader.has_tensor("blk.0.ffn_down.bias");
+}
+
+void read_llama_family(MetadataReader& reader) {
+  read_biases(reader);
   if (!reader.count("expert_count").value_or(0)) return;
   reader.json["model_type"] = "mixtral";
   reader.json.erase("attention_bias"), reader.json.erase("mlp_bias");
-  reader.json["num_local_experts"] = reader.needed("expert_count");
-  reader.json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "num_local_experts");
   reader.copy("intermediate_size", "expert_feed_forward_length");
 }
 
@@ -47,7 +63,6 @@ void read_qwen2_moe(MetadataReader& reader) {
 }
 
 void read_qwen3_moe(MetadataReader& reader) { read_experts(reader, true); }
-void read_qwen3(MetadataReader& reader) { reader.json["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias"); }
 
 /// llama.cpp scales the scores of the 27B models by the width of their layers.
 void read_gemma_scale(MetadataReader& reader, int64_t layers_of_27b) {
@@ -139,14 +154,8 @@ void read_olmo2(MetadataReader& reader) {
 }
 
 void read_olmoe(MetadataReader& reader) {
-  reader.json["num_experts"] = reader.needed("expert_count");
-  reader.json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "num_experts");
   read_expert_weights(reader, false);
-}
-
-void read_biases(MetadataReader& reader) {
-  reader.json["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
-  reader.json["mlp_bias"] = reader.has_tensor("blk.0.ffn_down.bias");
 }
 
 void read_granite(MetadataReader& reader) {
@@ -174,8 +183,7 @@ void read_smollm3(MetadataReader& reader) {
 }
 
 void read_minimax_m2(MetadataReader& reader) {
-  reader.json["num_local_experts"] = reader.needed("expert_count");
-  reader.json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "num_local_experts");
   reader.json["intermediate_size"] = reader.needed("expert_feed_forward_length");
   reader.copy("rotary_dim", "rope.dimension_count");
 }
@@ -196,14 +204,13 @@ void read_ernie4_5_moe(MetadataReader& reader) {
 
 void read_glm4(MetadataReader& reader) {
   read_partial(reader, "partial_rotary_factor");
-  reader.json["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
+  read_attention_bias(reader);
 }
 
 /// Experts as deepseek_v3 chooses them.
 void read_routing(MetadataReader& reader) {
   Json& json = reader.json;
-  json["n_routed_experts"] = reader.needed("expert_count");
-  json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "n_routed_experts");
   json["moe_intermediate_size"] = reader.needed("expert_feed_forward_length");
   json["n_shared_experts"] = reader.count("expert_shared_count").value_or(0);
   json["first_k_dense_replace"] = reader.count("leading_dense_block_count").value_or(0);
@@ -274,10 +281,9 @@ void read_llama4(MetadataReader& reader) {
   Json& json = reader.json;
   json["intermediate_size_mlp"] = json["intermediate_size"];
   json["intermediate_size"] = reader.needed("expert_feed_forward_length");
-  json["num_local_experts"] = reader.needed("expert_count");
-  json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "num_local_experts");
   json["interleave_moe_layer_step"] = reader.needed("interleave_moe_layer_step");
-  json["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
+  read_attention_bias(reader);
   read_layer_types(reader, 4, "chunked_attention");
 }
 
@@ -315,8 +321,7 @@ void read_delta(MetadataReader& reader) {
 }
 
 void read_qwen35_moe(MetadataReader& reader) {
-  read_experts(reader, true);
-  reader.json.erase("norm_topk_prob");  // always
+  read_wide_experts(reader);
   reader.copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
   read_delta(reader);
 }
@@ -330,8 +335,7 @@ void read_qwen3_next(MetadataReader& reader) {
 
 void read_gpt_oss(MetadataReader& reader) {
   reader.json["intermediate_size"] = reader.needed("expert_feed_forward_length");
-  reader.json["num_local_experts"] = reader.needed("expert_count");
-  reader.json["num_experts_per_tok"] = reader.needed("expert_used_count");
+  read_expert_counts(reader, "num_local_experts");
   read_window(reader, 2);
   if (reader.json.contains("rope_scaling") && !reader.json["rope_scaling"].contains("truncate"))
     reader.json["rope_scaling"]["truncate"] = false;  // as OpenAI's models have it
@@ -340,7 +344,7 @@ void read_gpt_oss(MetadataReader& reader) {
 constexpr KnownArchitecture kReadArchitectures[] = {{"llama", "llama", read_llama_family},
                                                     {"qwen2", "qwen2"},
                                                     {"qwen2moe", "qwen2_moe", read_qwen2_moe},
-                                                    {"qwen3", "qwen3", read_qwen3},
+                                                    {"qwen3", "qwen3", read_attention_bias},
                                                     {"qwen3moe", "qwen3_moe", read_qwen3_moe},
                                                     {"gemma", "gemma"},
                                                     {"gemma2", "gemma2", read_gemma2},
