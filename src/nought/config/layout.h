@@ -94,9 +94,7 @@ struct Layout {
   /// Sequences of a step of all ranks.
   int64_t train_batch() const { return data_ranks() * micro_batch * accumulation; }
   int64_t tokens_per_step() const { return train_batch() * seq_length; }
-  /// See BatchLayout::together: the ranks that add up each micro-batch, and not the whole step, are neighbours in the
-  /// tree of virtual ranks.
-  int read_together() const { return sharding.virtual_ranks == 0 ? 0 : zero_stage >= 2 ? shard_ranks() : 1; }
+  int read_together() const { return sharding_options().read_together(shard_ranks()); }
   /// What a ShardedModel takes: with the policy of `zero_stage`.
   ShardingOptions sharding_options() const;
   /// Returns the same run at another stage, without what that stage does not have.

@@ -53,11 +53,10 @@ Engine::Run Engine::begin(const StepSchedule& schedule, std::span<const Batch> m
 
 std::vector<int64_t> Engine::virtual_ranks_of(int64_t micro_batches) const {
   const Communicator& readers = model_.mesh().group(Group::samples);
-  const BatchLayout layout{
-      .accumulation = virtual_ranks_ / readers.size(),
-      .world_size = readers.size(),
-      .rank = readers.rank(),
-      .together = model_.options().policy.shard_gradients ? model_.mesh().grid().size(Axis::shard) : 1};
+  const BatchLayout layout{.accumulation = virtual_ranks_ / readers.size(),
+                           .world_size = readers.size(),
+                           .rank = readers.rank(),
+                           .together = model_.options().read_together(model_.mesh().grid().size(Axis::shard))};
   require(micro_batches <= layout.accumulation, "a step of {} virtual ranks has {} micro-batches on each of {} ranks",
           virtual_ranks_, micro_batches, readers.size());
   std::vector<int64_t> places;

@@ -33,6 +33,9 @@ struct ShardingOptions {
   /// A step has the bits that it has on so many ranks with one micro-batch each: gradients are added in a binary tree,
   /// and what a rank owns is cut as theirs is. A power of two that the ranks divide; 0: as the ranks are.
   int virtual_ranks = 0;
+  /// How many neighbours of so many shards read neighbouring parts of a step at once (BatchLayout::together): those
+  /// that add up each micro-batch, and not the whole step, are neighbours in the tree of virtual ranks.
+  int read_together(int shard_ranks) const { return virtual_ranks == 0 ? 0 : policy.shard_gradients ? shard_ranks : 1; }
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;
 
