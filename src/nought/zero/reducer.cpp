@@ -182,12 +182,15 @@ void Reducer::finish(SegmentGradients& state, WholeGradients& whole, bool last) 
   }
   if (state.tree && !state.policy.shard_gradients) {
     state.tree.add(context_, whole.micro_batch, std::exchange(whole.values, {}), last);
-    if (!last) return;
-    reductions_->begin(state, state.whole, last);
-  } else {
-    reductions_->begin(state, whole, last);
+    if (last) begin_reduction(state, state.whole, last);
+    return;
   }
+  begin_reduction(state, whole, last);
   if (state.policy.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
+}
+
+void Reducer::begin_reduction(SegmentGradients& state, WholeGradients& whole, bool last) {
+  reductions_->begin(state, whole, last);
   state.finished = true;
   if (!overlap_) reductions_->complete();
 }
@@ -195,9 +198,7 @@ void Reducer::finish(SegmentGradients& state, WholeGradients& whole, bool last) 
 void Reducer::finish_left_out(SegmentGradients& state) {
   if (!state.tree) return finish(state, state.whole, /*last=*/true);
   state.tree.finish(context_, begun_, state.partition.padded(), dtype_);
-  reductions_->begin(state, state.whole, /*last=*/true);
-  state.finished = true;
-  if (!overlap_) reductions_->complete();
+  begin_reduction(state, state.whole, /*last=*/true);
 }
 
 void Reducer::finish_step() {

@@ -109,6 +109,7 @@ class Reducer {
   void finish_swapped(MicroBatch& of, size_t place);
   /// last: of the step's micro-batches.
   void finish(SegmentGradients& state, WholeGradients& whole, bool last);
+  void begin_reduction(SegmentGradients& state, WholeGradients& whole, bool last);
   /// The last micro-batch has left the segment out, whose gradients are not sharded.
   void finish_left_out(SegmentGradients& state);
   /// See keep_until().
