@@ -12,6 +12,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/cuda/backend/kernels.h"
+#include "nought/measure/samples.h"
 #include "nought/weights/hf_folder.h"
 
 namespace nought::models_test {
@@ -67,12 +68,10 @@ double error_in_bf16(const std::string& folder, const Context& context) {
       std::find_if(output.begin(), output.end(), [](const auto& each) { return each.first == "logits"; });
   const Shape tokens{want.numel() / want.dim(-1), want.dim(-1)};
   const Tensor rows = want.reshape(tokens), got = logits->second.reshape(tokens);
-  std::vector<double> errors;
+  Samples errors;
   for (int64_t row = 0; row < rows.dim(0); ++row)
-    errors.push_back(test::difference(got.slice(row, row + 1), rows.slice(row, row + 1)).relative_l2);
-  const auto middle = errors.begin() + static_cast<int64_t>(errors.size() / 2);
-  std::nth_element(errors.begin(), middle, errors.end());
-  return *middle;
+    errors.values.push_back(test::difference(got.slice(row, row + 1), rows.slice(row, row + 1)).relative_l2);
+  return errors.median();
 }
 
 std::vector<std::vector<float>> values_of(const ProbeOutput& output) {

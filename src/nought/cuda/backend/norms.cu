@@ -92,27 +92,29 @@ __device__ Real sum_of(const Rows& row, int64_t n, const F& f) {
   return Rows::Team::sum(sum);
 }
 
-/// Whether rows may be kept. Backward they would be two, whose registers leave fewer warps: that costs more than
-/// reading them again (GPT-2's step on an H200: 4.6 ms kept, 2.8 ms read again).
-constexpr bool kForward = true, kBackward = false;
-/// Calls start(blocks, rows) with the type of rows that serves: a team keeps its row if it may and can.
-template <class T, bool kMayKeep, class Start>
-void with_rows(const NormRows& size, bool aligned, const Start& start) {
-  const auto begin = [&](int64_t blocks, auto team) {
-    using Team = decltype(team);
-    if constexpr (kMayKeep) {
-      const bool keeps = aligned && size.n % kPackOf<T> == 0;
-      if (keeps && size.n <= KeepRow<T, Team, 4>::kMost)
-        return start(blocks, std::type_identity<KeepRow<T, Team, 4>>());
-      if (keeps && size.n <= KeepRow<T, Team, 8>::kMost)
-        return start(blocks, std::type_identity<KeepRow<T, Team, 8>>());
-    }
-    start(blocks, std::type_identity<ReadAgain<T, Team>>());
-  };
+/// Calls start(blocks, team) with the type of the threads that have a row.
+template <class Start>
+void with_team(const NormRows& size, const Start& start) {
   if (size.n <= kShortRow)
-    begin(blocks_for(size.rows), WarpTeam());
+    start(blocks_for(size.rows), std::type_identity<WarpTeam>());
   else
-    begin(size.rows, BlockTeam());
+    start(size.rows, std::type_identity<BlockTeam>());
+}
+/// Calls start(blocks, rows) with the type of rows that serves: a team keeps its row if it can. Backward that would be
+/// two rows, whose registers leave fewer warps: it costs more than reading them again (GPT-2's step on an H200: 4.6 ms
+/// kept, 2.8 ms read again).
+template <class T, class Start>
+void with_rows(const NormRows& size, bool aligned, const Start& start) {
+  with_team(size, [&](int64_t blocks, auto team) {
+    using Team = typename decltype(team)::type;
+    const bool keeps = aligned && size.n % kPackOf<T> == 0;
+    if (keeps && size.n <= KeepRow<T, Team, 4>::kMost)
+      start(blocks, std::type_identity<KeepRow<T, Team, 4>>());
+    else if (keeps && size.n <= KeepRow<T, Team, 8>::kMost)
+      start(blocks, std::type_identity<KeepRow<T, Team, 8>>());
+    else
+      start(blocks, std::type_identity<ReadAgain<T, Team>>());
+  });
 }
 
 template <class T>
@@ -155,11 +157,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Rows>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  using Team = typename Rows::Team;
+  using Rows = ReadAgain<T, Team>;
   const int64_t n = size.n;
   const T* const weights = a.weight;
   const auto* const products = a.products;
@@ -226,11 +228,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Rows>
+template <class T, class Team>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_backward_kernel(NormArrays<T> a, NormOptions options, NormRows size, bool aligned) {
   using Real = accumulator_t<T>;
-  using Team = typename Rows::Team;
+  using Rows = ReadAgain<T, Team>;
   const int64_t n = size.n;
   const T* const weights = a.weight;
   for (int64_t row = first_row<Team>(); row < size.rows; row += rows_at_once<Team>()) {
@@ -309,7 +311,7 @@ void start(const RmsNorm& op, Place& at) {
                           .rstd = address_of<Real>(op.rstd)};
     const NormOptions options{.eps = op.eps, .weight_offset = op.weight_offset, .width = op.width};
     const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.y);
-    with_rows<T, kForward>(size, fits, [&](int64_t blocks, auto rows) {
+    with_rows<T>(size, fits, [&](int64_t blocks, auto rows) {
       launch(at.launch, blocks, dim3(kThreads), rms_norm_kernel<T, typename decltype(rows)::type>, a, options, size,
              fits);
     });
@@ -333,8 +335,8 @@ void start(const RmsNormBackward& op, Place& at) {
     sum_columns(at.launch, size.rows, size.n, WeightGradients<T, 1>{a.x, a.dy, nullptr, a.rstd, size.n, aligned},
                 static_cast<Real*>(at.room()), array_of(op.d_weight), op.accumulate_weight);
     const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx);
-    with_rows<T, kBackward>(size, fits, [&](int64_t blocks, auto rows) {
-      launch(at.launch, blocks, dim3(kThreads), rms_norm_backward_kernel<T, typename decltype(rows)::type>, a, options,
+    with_team(size, [&](int64_t blocks, auto team) {
+      launch(at.launch, blocks, dim3(kThreads), rms_norm_backward_kernel<T, typename decltype(team)::type>, a, options,
              size, fits);
     });
   });
@@ -352,7 +354,7 @@ void start(const LayerNorm& op, Place& at) {
                           .mean = address_of<Real>(op.mean),
                           .rstd = address_of<Real>(op.rstd)};
     const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.bias, a.y);
-    with_rows<T, kForward>(size, fits, [&](int64_t blocks, auto rows) {
+    with_rows<T>(size, fits, [&](int64_t blocks, auto rows) {
       launch(at.launch, blocks, dim3(kThreads), layer_norm_kernel<T, typename decltype(rows)::type>, a,
              NormOptions{.eps = op.eps}, size, fits);
     });
@@ -378,8 +380,8 @@ void start(const LayerNormBackward& op, Place& at) {
     add_columns(at.launch, size.rows, size.n, parts + room_of_columns(size.rows, size.n), array_of(op.d_bias),
                 op.accumulate_weight);
     const bool fits = rows_are_aligned<T>(size.n, a.x, a.weight, a.dy, a.dx);
-    with_rows<T, kBackward>(size, fits, [&](int64_t blocks, auto rows) {
-      launch(at.launch, blocks, dim3(kThreads), layer_norm_backward_kernel<T, typename decltype(rows)::type>, a,
+    with_team(size, [&](int64_t blocks, auto team) {
+      launch(at.launch, blocks, dim3(kThreads), layer_norm_backward_kernel<T, typename decltype(team)::type>, a,
              NormOptions{.accumulate_x = op.accumulate_x}, size, fits);
     });
   });
