@@ -122,7 +122,7 @@ TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::gather},
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::heads}}) {
       each.mesh = layout;
-      expect_losses_within(each.run(), alone, 2e-2);
+      expect_losses_within(each.run(), alone, 3e-2);
     }
   }
 }
