@@ -140,7 +140,7 @@ class Decoder final : public Model {
   Section head_section();
   /// What logits are products of: the hidden states, normalised.
   Var head_input(Tape& tape, const Var& hidden) const;
-  /// Whose choices count together in the loss that balances experts.
+  /// The ranks that count choices together, in the loss that balances experts.
   Communicator& balance_ranks() const {
     return config_.experts->balances_by_rank ? alone_.world() : mesh().group(Group::balance);
   }

@@ -44,8 +44,7 @@ class Decoder;
 
 /// What of that a run with frozen parameters does not compute: the weight gradients of what is frozen, 2 per weight,
 /// and below the lowest Unit with something to train the gradients of inputs, 2 per weight, of attention, 4 L h s, and
-/// of the delta rule.
-/// What the lowest such Unit saves itself is not counted.
+/// of the delta rule. What the lowest such Unit saves itself is not counted.
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length);
 
 /// FLOPs per token of each Unit of a whole model that is trained in all its parts: their sum is

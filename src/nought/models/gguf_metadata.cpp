@@ -141,7 +141,7 @@ class Writer {
       if (architecture_.keeps_window) count("attention.sliding_window", config_.sliding_window());
       return;
     }
-    if (config_.chunked) {  // whose size llama.cpp knows
+    if (config_.chunked) {  // llama.cpp knows the size of chunks
       const int64_t period = window_period(config_, architecture_.window_period);
       require<ConfigError>(period > 0, "GGUF: llama.cpp's {} attends in chunks in all layers but every n-th",
                            architecture_.name);

@@ -36,7 +36,7 @@ class GgufModelWriter final : public WeightSink {
  private:
   struct Placed {
     GgufPlace place;
-    std::vector<size_t> tensors;  // of its parts
+    std::vector<size_t> tensors;  // the number of each part's tensor
   };
   /// A sheet of a parameter that is held until it is whole.
   struct Held {

@@ -33,7 +33,7 @@ class GgufPlaces {
     std::string name;
     Layout layout = {};   // none: it lies there as it is
     bool outputs = true;  // whether the layout moves whole rows within one tensor
-    int64_t expert = -1;  // of stacked experts
+    int64_t expert = -1;  // its number among stacked ones; -1: they are not stacked
   };
   const Target* find(const Parameter& parameter, std::string& tensor) const;
   void add_layer(int64_t index);

@@ -36,7 +36,7 @@ class GgufWeights final : public StoredWeights {
   struct Held {
     GgufPlace place;
     PackedTensor tensor;                    // if it is in order
-    std::vector<const GgufEntry*> entries;  // of its parts
+    std::vector<const GgufEntry*> entries;  // one for each part
     std::vector<PackedMatrix> matrices;     // likewise
   };
   Held open(const Parameter& parameter, GgufPlace place) const;

@@ -47,7 +47,7 @@ class GradientStore : public OffloadPool {
   struct Room {
     int64_t numel = 0;
     std::vector<Interval> counted = {};
-    int64_t first = 0;     // of their sums of squares
+    int64_t first = 0;     // the place of its sums in squares_
     bool squared = false;  // the sum of squares is known
   };
   Tensor squares_of(const Room& room) const { return squares_.flat(room.first, room.first + std::ssize(room.counted)); }

@@ -23,7 +23,7 @@ struct WholeGradients {
     Tensor values;
   };
   std::vector<Part> early = {};  // until there are `values`
-  int64_t micro_batch = 0;       // whose they are, where each has its own
+  int64_t micro_batch = 0;       // the one that they belong to, where each has its own
 };
 
 struct SegmentGradients {
@@ -36,7 +36,7 @@ struct SegmentGradients {
   WholeGradients whole = {};                          // all micro-batches add to it; unused with gradient sharding
   Tensor shard = {};                                  // permanent, with gradient sharding, unless it is in a file
   bool shard_begun = false;                           // it has, or the file
-  TreeSums tree = {};                                 // of micro-batches, which ends in `whole` or in the shard
+  TreeSums tree = {};                                 // adds up micro-batches; its sum is `whole` or the shard
   std::optional<size_t> stored = {};                  // its number in the store
   std::optional<GradientStore::Arrival> coming = {};  // its whole gradients, from there
   int open = 0;                                       // micro-batches that have begun to add to these

@@ -63,7 +63,7 @@ struct TileRules {
   bool cuts_pieces = true;           // false: a piece is in one tile, whatever its size
   int64_t stay = 0;                  // so many of the first tiles stay on the device; all, if `most` is 0
   bool staying_masters = true;       // false: tiles that stay keep none
-  std::optional<DType> before = {};  // of parameters that are kept while an update may be undone
+  std::optional<DType> before = {};  // the dtype of the row StateTile::before()
 };
 
 /// The tiles of a segment's pieces. scope: the elements of the segment that this rank updates; if they are one tile,
