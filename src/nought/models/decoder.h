@@ -138,6 +138,12 @@ class Decoder final : public Model {
   /// What a branch adds to the residual stream.
   Var scaled_branch(Tape& tape, const Var& branch) const;
   Section head_section();
+  /// The sum of the losses of the logits, times the batch's weights. `placed` is the batch where kernels read it.
+  /// losses: gets that of each target, if it is defined; where ranks share the vocabulary, this rank's part of it.
+  Var head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
+                const Tensor& losses);
+  /// The loss of whole sequences: the logits are made twice, and the host reads the losses of their tokens between.
+  Var sequence_loss(Tape& tape, const Var& normed, const Work& work, const SequenceObjective& objective);
   /// What logits are products of: the hidden states, normalised.
   Var head_input(Tape& tape, const Var& hidden) const;
   /// The ranks that count choices together, in the loss that balances experts.

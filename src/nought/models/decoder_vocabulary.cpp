@@ -2,6 +2,7 @@
 // ranks, or in tiles of Units.
 #include "nought/models/decoder.h"
 #include "nought/models/decoder_work.h"
+#include "nought/nn/sequence_objective.h"
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/vocabulary.h"
 #include "nought/tensor/random.h"
@@ -101,23 +102,57 @@ Var Decoder::head_input(Tape& tape, const Var& hidden) const {
   return config_.logit_divisor == 1 ? normed : scale(tape, normed, 1 / config_.logit_divisor);
 }
 
+Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
+                       const Tensor& losses) {
+  if (!head_tiles_.empty())
+    return tiled_cross_entropy_head(tape, normed, head_tiles_,
+                                    objective_->targets_of_tiles(tape.context(), batch, head_tiles_),
+                                    work.gradient_scale, config_.logit_softcap, /*shared=*/config_.tie_word_embeddings);
+  RowLoss rows = ranks_.several() ? objective_->rows_of_part(tape.context(), batch, held_tokens(), ranks_)
+                                  : objective_->rows(placed);
+  if (losses)
+    rows = [rows, losses](const Context& context, const LogitRows& some) {
+      rows(context, some);
+      context.copy(some.losses, losses.flat(some.tokens.begin, some.tokens.end));
+    };
+  tape.set_row_keys(work.row_keys);
+  const Var x = enter_ranks(tape, normed, ranks_, work.sequences.slices);
+  const Var loss =
+      loss_head(tape, x, head_weight_, rows, work.gradient_scale, config_.logit_softcap, added_logits(tape, x));
+  return sum_over_ranks(tape, loss, ranks_);
+}
+
+Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, const SequenceObjective& objective) {
+  const Context& context = tape.context();
+  Batch batch = *work.batch, placed = work.placed;
+  const Tensor losses = context.empty({batch.targets.numel()}, statistics_dtype(normed.value.dtype()));
+  batch.weights = placed.weights = {};
+  Tape aside(context, /*recording=*/false);
+  head_loss(aside, Tape::constant(normed.value), work, batch, placed, losses);
+  std::vector<double> of_targets(static_cast<size_t>(losses.numel()));
+  const Tensor known = context.on_host(losses);
+  for (size_t i = 0; i < of_targets.size(); ++i)
+    of_targets[i] = known.dtype() == DType::f64 ? known.data<double>()[i] : double{known.data<float>()[i]};
+  if (ranks_.several()) all_reduce_values(ranks_.group(), context, of_targets);
+  const SequenceObjective::Weighed weighed =
+      objective.weigh(context, *work.batch, of_targets, all_ranks_.context.group);
+  Var loss = Tape::constant(context.upload<double>({1}, std::vector{weighed.loss}));
+  if (!tape.recording()) return loss;
+  batch.weights = Tensor::of<float>(*context.memory, batch.targets.shape(), weighed.weights);
+  placed.weights = context.on_device(batch.weights);
+  const Var weighted = head_loss(tape, normed, work, batch, placed, {});
+  context.copy(loss.value, weighted.value);  // its gradients are those of the loss, and its value is none
+  return weighted;
+}
+
 Section Decoder::head_section() {
   return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
             const Work& work = Work::of(state);
             const Var normed = tape.run_part(*head_, "norm", [&] { return head_input(tape, in); });
             return tape.run_part(*head_, "loss", [&] {
-              if (!head_tiles_.empty())
-                return tiled_cross_entropy_head(
-                    tape, normed, head_tiles_, objective_->targets_of_tiles(tape.context(), *work.batch, head_tiles_),
-                    work.gradient_scale, config_.logit_softcap, /*shared=*/config_.tie_word_embeddings);
-              const RowLoss rows = ranks_.several()
-                                       ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
-                                       : objective_->rows(work.placed);
-              tape.set_row_keys(work.row_keys);
-              const Var x = enter_ranks(tape, normed, ranks_, work.sequences.slices);
-              const Var loss = loss_head(tape, x, head_weight_, rows, work.gradient_scale, config_.logit_softcap,
-                                         added_logits(tape, x));
-              return sum_over_ranks(tape, loss, ranks_);
+              if (const SequenceObjective* sequences = objective_->over_sequences())
+                return sequence_loss(tape, normed, work, *sequences);
+              return head_loss(tape, normed, work, *work.batch, work.placed, {});
             });
           }};
 }

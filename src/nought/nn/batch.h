@@ -8,6 +8,24 @@
 
 namespace nought {
 
+/// A sequence of tokens that an objective over whole sequences (nn/sequence_objective.h) sees as one.
+struct BatchSequence {
+  int64_t number = 0;    // among those of the passes that are made together
+  double targets = 0;    // of its answer, those that other ranks hold included
+  double reference = 0;  // the log-probability of its answer under the reference model
+};
+
+/// The sequences of a batch. Two in a row are the chosen and the rejected answer of a pair.
+/// of_target: [rows, length] i32, which of them each target belongs to; -1: none.
+/// likelihood: [rows, length] f32, how much the cross-entropy of each target counts beside; undefined: none does.
+/// share: what a rank counts of each sequence, where several have parts of it.
+struct BatchSequences {
+  std::vector<BatchSequence> all = {};
+  Tensor of_target = {};
+  Tensor likelihood = {};
+  double share = 1;
+};
+
 /// The id of a target that the loss ignores.
 inline constexpr int32_t kIgnoredTarget = -100;
 
@@ -20,13 +38,16 @@ inline constexpr int32_t kIgnoredTarget = -100;
 /// tokens are none of those over which means are taken.
 /// row_keys: of a batch to train on, a number for each row that random numbers of the forward pass (dropout) are drawn
 /// by: the same wherever the row is computed, and another one each time that the row is read. Empty: nothing is
-/// dropped. Host code makes a batch and reads it (Memory::host_pool()); kernels get that of on_device().
+/// dropped. sequences: for objectives over them; host code alone reads them, and the weights are what each target
+/// counts in the log-probability of its sequence. Host code makes a batch and reads it (Memory::host_pool()); kernels
+/// get that of on_device().
 struct Batch {
   Tensor input_ids, targets;
   std::vector<std::vector<int32_t>> document_starts = {};
   Tensor weights = {};
   bool placeholder = false;
   std::vector<uint64_t> row_keys = {};
+  BatchSequences sequences = {};
 };
 
 /// The batch where kernels read it.
@@ -36,7 +57,8 @@ inline Batch on_device(const Context& context, const Batch& batch) {
           batch.document_starts,
           context.on_device(batch.weights),
           batch.placeholder,
-          batch.row_keys};
+          batch.row_keys,
+          {}};
 }
 
 }  // namespace nought

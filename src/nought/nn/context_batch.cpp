@@ -21,7 +21,11 @@ Batch part_of(const Context& context, const Batch& batch, const ContextTokens& t
           {},
           part(batch.weights, float{}),
           batch.placeholder,
-          batch.row_keys};
+          batch.row_keys,
+          {.all = batch.sequences.all,
+           .of_target = part(batch.sequences.of_target, int32_t{}),
+           .likelihood = part(batch.sequences.likelihood, float{}),
+           .share = batch.sequences.share / tokens.ranks.ranks}};
 }
 
 }  // namespace nought

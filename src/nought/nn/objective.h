@@ -2,7 +2,8 @@
 //
 // Design goals: a loss is a sum over targets, each times a weight of its own, so that ranks and micro-batches may hold
 // any number of them and the mean is taken once; logits are seen some tokens at a time. Non-goals: losses that need the
-// logits of two tokens at once. A loss of whole sequences (a preference, a policy gradient) gives its tokens weights.
+// logits of two tokens at once. A loss of whole sequences (a preference, a policy gradient) gives its tokens weights:
+// nn/sequence_objective.h.
 #pragma once
 
 #include <memory>
@@ -14,9 +15,13 @@
 
 namespace nought {
 
+class SequenceObjective;
+
 class Objective {
  public:
   virtual ~Objective() = default;
+  /// The objective, if what a target counts is known only when the losses of all others are; else null.
+  virtual const SequenceObjective* over_sequences() const { return nullptr; }
   /// How the logits of some tokens of the batch, which lies on the device, become their losses. It may outlive neither
   /// the batch nor the objective. Where ranks share sequences, a batch has this rank's tokens of each row.
   virtual RowLoss rows(const Batch& batch) const = 0;

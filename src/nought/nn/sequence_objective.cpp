@@ -1,0 +1,56 @@
+#include "nought/nn/sequence_objective.h"
+
+#include "nought/comm/mesh.h"
+
+namespace nought {
+
+double SequenceObjective::weight(const Batch& batch) const {
+  return batch.sequences.share * static_cast<double>(batch.sequences.all.size()) / static_cast<double>(per_example_);
+}
+
+SequenceObjective::Weighed SequenceObjective::weigh(const Context& context, const Batch& batch,
+                                                    std::span<const double> losses, Communicator* parts) const {
+  const BatchSequences& sequences = batch.sequences;
+  const auto count = static_cast<int64_t>(losses.size());
+  require<ShapeError>(batch.targets.numel() == count, "{} targets but {} losses", batch.targets.numel(), count);
+  Weighed weighed{.loss = 0, .weights = std::vector<float>(losses.size())};
+  std::vector<double> sums(sequences.all.size());
+  const int32_t* of = sequences.of_target.defined() ? sequences.of_target.data<int32_t>() : nullptr;
+  const float* counted = batch.weights.defined() ? batch.weights.data<float>() : nullptr;
+  const float* likelihood = sequences.likelihood.defined() ? sequences.likelihood.data<float>() : nullptr;
+  const auto weight_of = [&](int64_t i) { return counted == nullptr ? 1.0 : double{counted[i]}; };
+  for (int64_t i = 0; of != nullptr && i < count; ++i)
+    if (of[i] >= 0) sums.at(static_cast<size_t>(of[i])) -= weight_of(i) * losses[static_cast<size_t>(i)];
+  if (parts != nullptr && !sums.empty()) all_reduce_values(*parts, context, sums);
+  if (sums_)
+    for (size_t i = 0; i < sums.size(); ++i)
+      sums_->at(static_cast<size_t>(sequences.all[i].number)) = sums[i] * sequences.share;
+  if (!loss_) return weighed;
+  const Loss loss = loss_(sequences.all, sums);
+  weighed.loss = loss.loss * sequences.share;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    double weight = 0;
+    if (of != nullptr && of[i] >= 0) weight -= loss.slopes.at(static_cast<size_t>(of[i])) * weight_of(i);
+    if (likelihood != nullptr) weight += double{likelihood[i]}, weighed.loss += double{likelihood[i]} * losses[at];
+    weighed.weights[at] = static_cast<float>(weight);
+  }
+  return weighed;
+}
+
+SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options) {
+  return [options](std::span<const BatchSequence> sequences, std::span<const double> sums) {
+    SequenceObjective::Loss loss;
+    for (size_t i = 0; i + 1 < sequences.size(); i += 2) {
+      const auto answer = [&](size_t at) {
+        return AnswerSums{sums[at], sequences[at].reference, sequences[at].targets};
+      };
+      const PairLoss pair = pair_loss(options, answer(i), answer(i + 1));
+      loss.loss += pair.loss;
+      loss.slopes.push_back(pair.d_chosen), loss.slopes.push_back(pair.d_rejected);
+    }
+    return loss;
+  };
+}
+
+}  // namespace nought

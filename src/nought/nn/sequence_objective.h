@@ -1,0 +1,62 @@
+// SequenceObjective: a loss of whole sequences, which is known when the losses of all their tokens are.
+//
+// Design goals: a head makes the logits twice, once for the log-probabilities, and once with the weight that each token
+// has got by then; so it needs no other code than that of the cross-entropy, over chunks, over ranks that share the
+// vocabulary and over ranks that share sequences. Non-goals: which sequences there are (data, train).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nought/nn/objective.h"
+#include "nought/nn/preference_loss.h"
+
+namespace nought {
+
+/// Log-probabilities of the sequences of passes that are made together, by their number.
+using SequenceSums = std::vector<double>;
+
+class SequenceObjective final : public Objective {
+ public:
+  /// From the sequences of a batch, which are whole, and the sums of their log-probabilities: the loss of the batch,
+  /// a sum over its examples, and its derivative by each sum.
+  struct Loss {
+    double loss = 0;
+    std::vector<double> slopes = {};
+  };
+  using LossOf = std::function<Loss(std::span<const BatchSequence> sequences, std::span<const double> sums)>;
+  /// loss: empty for passes that only want the sums. sums: gets the log-probabilities of each batch, where they are
+  /// computed; null: nobody wants them.
+  SequenceObjective(LossOf loss, int64_t sequences_per_example, std::shared_ptr<SequenceSums> sums = nullptr)
+      : loss_(std::move(loss)), per_example_(sequences_per_example), sums_(std::move(sums)) {}
+
+  const SequenceObjective* over_sequences() const override { return this; }
+  RowLoss rows(const Batch& batch) const override { return tokens_.rows(batch); }
+  RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
+                       const TensorRanks& ranks) const override {
+    return tokens_.rows_of_part(context, batch, held, ranks);
+  }
+  /// The number of its examples.
+  double weight(const Batch& batch) const override;
+
+  /// The loss of this rank, and the weights with which cross-entropies have its gradients: [targets] f32.
+  struct Weighed {
+    double loss = 0;
+    std::vector<float> weights = {};
+  };
+  /// losses: of each of this rank's targets, the cross-entropy. parts: the ranks that share the sequences, null: none.
+  Weighed weigh(const Context& context, const Batch& batch, std::span<const double> losses, Communicator* parts) const;
+
+ private:
+  CrossEntropyObjective tokens_;
+  LossOf loss_;
+  int64_t per_example_;
+  std::shared_ptr<SequenceSums> sums_;
+};
+
+/// The loss of pairs: a sum over those of the batch.
+SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options);
+
+}  // namespace nought
