@@ -354,6 +354,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_mesh(r);
   resolve_model(r);
   resolve_adapter_section(r);
+  resolve_alignment(r);
   resolve_data(r);
   resolve_batch(r);
   check_pipeline(r);

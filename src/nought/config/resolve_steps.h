@@ -19,6 +19,10 @@ void check_adapter(Resolver& r);
 /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
 void resolve_aio(Resolver& r, bool to_files);
 
+// resolve_alignment.cpp
+/// The section alignment. ConfigError for a method or a loss that is not available.
+void resolve_alignment(Resolver& r);
+
 // resolve_buckets.cpp
 void explain_automatic_buckets(Resolver& r);
 void resolve_buckets(Resolver& r);

@@ -17,6 +17,7 @@
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/visit.h"
+#include "nought/config/alignment_config.h"
 #include "nought/config/comm_hook.h"
 #include "nought/config/data_config.h"
 #include "nought/config/ds_zeropp.h"
@@ -380,6 +381,7 @@ struct RunConfig {
   Json model;  // a folder's path or a config.json's content
   DataConfig data;
   TrainingConfig training;
+  AlignmentConfig alignment;
   Json adapter, peft_config;  // an object of peft's keys, or an adapter's folder
   QuantizationArgs quantization_config;
   Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path or that of a config of accelerate
@@ -396,6 +398,7 @@ struct RunConfig {
       "(Org/Name), or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
+    v("alignment", alignment, "");
     v("adapter", adapter,
       "an adapter (LoRA) to train on the frozen model: peft's keys (docs/adapters.md), or the folder of one to go on "
       "with");

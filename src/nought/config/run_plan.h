@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/config/alignment_plan.h"
 #include "nought/config/layout.h"
 #include "nought/data/formats.h"
 #include "nought/models/adapter_config.h"
@@ -103,6 +104,7 @@ struct RunPlan {
   std::string adapter_dir;               // the same, from this folder on, which has the config; "" = none
   std::string adapter_place;             // where it is written, for messages
   DataPlan data;
+  AlignmentPlan alignment;
 
   Layout layout;  // how ranks and steps share it
 

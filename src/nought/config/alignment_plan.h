@@ -1,0 +1,51 @@
+// AlignmentPlan: the method by which a run learns from preferences, with every value resolved.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "nought/base/visit.h"
+#include "nought/nn/preference_loss.h"
+
+namespace nought {
+
+/// What a run learns from: sft is the likelihood of all tokens that are trained.
+enum class AlignmentMethod : uint8_t { sft, reward, dpo, orpo, cpo, kto, grpo, rloo, ppo, gkd };
+
+template <>
+struct EnumNames<AlignmentMethod> {
+  static constexpr std::array<std::pair<AlignmentMethod, std::string_view>, 10> value{{
+      {AlignmentMethod::sft, "sft"},
+      {AlignmentMethod::reward, "reward"},
+      {AlignmentMethod::dpo, "dpo"},
+      {AlignmentMethod::orpo, "orpo"},
+      {AlignmentMethod::cpo, "cpo"},
+      {AlignmentMethod::kto, "kto"},
+      {AlignmentMethod::grpo, "grpo"},
+      {AlignmentMethod::rloo, "rloo"},
+      {AlignmentMethod::ppo, "ppo"},
+      {AlignmentMethod::gkd, "gkd"},
+  }};
+};
+
+struct AlignmentPlan {
+  AlignmentMethod method = AlignmentMethod::sft;
+  PairLossOptions loss = {};
+  double likelihood = 0;                // what the mean cross-entropy of the chosen answers' tokens counts beside
+  bool likelihood_of_prompts = false;   // that of their prompts' tokens too
+  std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count
+
+  /// Whether it learns from pairs of answers.
+  bool of_pairs() const { return method != AlignmentMethod::sft; }
+  /// Whether a reference model is asked.
+  bool has_reference() const {
+    bool asks = false;
+    for (const auto& [type, weight] : loss.terms) asks |= type != PairLossType::sft;
+    return method == AlignmentMethod::dpo && asks;
+  }
+};
+
+}  // namespace nought

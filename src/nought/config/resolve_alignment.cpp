@@ -1,0 +1,143 @@
+// The section alignment: which method, and its loss.
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "nought/config/resolve_steps.h"
+
+namespace nought {
+
+namespace {
+
+constexpr PairLossType kOfDpo[] = {PairLossType::sigmoid,     PairLossType::hinge,     PairLossType::ipo,
+                                   PairLossType::exo_pair,    PairLossType::nca_pair,  PairLossType::robust,
+                                   PairLossType::bco_pair,    PairLossType::sppo_hard, PairLossType::apo_zero,
+                                   PairLossType::apo_down,    PairLossType::discopop,  PairLossType::sft,
+                                   PairLossType::sigmoid_norm};
+constexpr PairLossType kOfCpo[] = {PairLossType::sigmoid, PairLossType::hinge, PairLossType::ipo, PairLossType::simpo};
+/// Losses of the difference of two scores, in which the constant of another divergence cancels.
+constexpr PairLossType kOfDifferences[] = {PairLossType::sigmoid,  PairLossType::sigmoid_norm, PairLossType::hinge,
+                                           PairLossType::ipo,      PairLossType::exo_pair,     PairLossType::robust,
+                                           PairLossType::discopop, PairLossType::sft};
+
+bool is_among(PairLossType type, std::span<const PairLossType> types) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+std::vector<PairLossType> loss_types(const Resolver& r, std::span<const PairLossType> known) {
+  const Json& given = r.config.alignment.loss_type;
+  const std::string place = r.origins.place("alignment.loss_type");
+  std::vector<std::string_view> names;
+  for (const PairLossType each : known) names.push_back(enum_name(each));
+  std::vector<PairLossType> types;
+  for (const Json& each : given.is_array() ? given : Json::array({given})) {
+    require<ConfigError>(each.is_string(), "{}: expected a name or a list of names, found {}", place,
+                         describe_json(each));
+    const auto name = each.get<std::string>();
+    require<ConfigError>(name != "aot" && name != "aot_unpaired",
+                         "{}: {} sorts the pairs of a micro-batch, so that its value would depend on the layout: it is "
+                         "not available; take sigmoid",
+                         place, name);
+    const auto found = std::find(names.begin(), names.end(), name);
+    require<ConfigError>(found != names.end(), "{}: \"{}\" is none of {}", place, name, fmt::join(names, ", "));
+    types.push_back(known[static_cast<size_t>(found - names.begin())]);
+  }
+  require<ConfigError>(!types.empty(), "{}: the list is empty", place);
+  return types;
+}
+
+void take_terms(Resolver& r, std::span<const PairLossType> known) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  const std::vector<PairLossType> types =
+      config.loss_type.is_null() ? std::vector{PairLossType::sigmoid} : loss_types(r, known);
+  const std::vector<double>& weights = config.loss_weights.value;
+  require<ConfigError>(!config.loss_weights.given || weights.size() == types.size(),
+                       "{}: {} weights for {} losses: give one for each", r.origins.place("alignment.loss_weights"),
+                       weights.size(), types.size());
+  plan.loss.terms.clear();
+  for (size_t i = 0; i < types.size(); ++i) {
+    const double weight = config.loss_weights.given ? weights[i] : 1;
+    require<ConfigError>(std::isfinite(weight), "{}: expected finite numbers",
+                         r.origins.place("alignment.loss_weights"));
+    if (types[i] == PairLossType::sft) plan.likelihood += weight;
+    plan.loss.terms.emplace_back(types[i], weight);
+  }
+}
+
+void take_dpo(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  take_terms(r, kOfDpo);
+  const double smoothing = plan.loss.label_smoothing;
+  const auto has = [&](PairLossType type) {
+    return std::any_of(plan.loss.terms.begin(), plan.loss.terms.end(),
+                       [&](const auto& term) { return term.first == type; });
+  };
+  const std::string place = r.origins.place("alignment.label_smoothing");
+  require<ConfigError>(!has(PairLossType::exo_pair) || (0 < smoothing && smoothing < 1),
+                       "{} = {}: exo_pair needs a number between 0 and 1, such as 0.001", place, smoothing);
+  require<ConfigError>(!has(PairLossType::robust) || (0 <= smoothing && smoothing < 0.5),
+                       "{} = {}: robust needs a number in [0, 0.5)", place, smoothing);
+  for (const auto& [type, weight] : plan.loss.terms)
+    require<ConfigError>(plan.loss.divergence == Divergence::reverse_kl || is_among(type, kOfDifferences),
+                         "{} = {} does not go with the loss {}, which is not one of a difference of two scores",
+                         r.origins.place("alignment.f_divergence_type"), enum_name(plan.loss.divergence),
+                         enum_name(type));
+  if (config.ld_alpha.given) {
+    const auto alpha = r.section_value("alignment.ld_alpha", config.ld_alpha);
+    require<ConfigError>(0 <= alpha.value && alpha.value <= 1, "{}: expected a number in [0, 1], got {}", alpha.place,
+                         alpha.value);
+    plan.ld_alpha = r.note("ld_alpha", alpha);
+  }
+}
+
+void take_cpo(Resolver& r) {
+  AlignmentPlan& plan = r.plan.alignment;
+  take_terms(r, kOfCpo);
+  for (auto& [type, weight] : plan.loss.terms)
+    if (type == PairLossType::sigmoid) type = PairLossType::smoothed;
+  plan.likelihood = r.note("cpo_alpha", r.section_value("alignment.cpo_alpha", r.config.alignment.cpo_alpha));
+}
+
+void take_orpo(Resolver& r) {
+  AlignmentPlan& plan = r.plan.alignment;
+  require<ConfigError>(r.config.alignment.loss_type.is_null(), "{}: orpo has one loss: remove it",
+                       r.origins.place("alignment.loss_type"));
+  plan.loss.terms = {{PairLossType::odds_ratio, 1}};
+  plan.likelihood = 1, plan.likelihood_of_prompts = true;
+}
+
+}  // namespace
+
+void resolve_alignment(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  plan.method = config.method.value;
+  if (plan.method == AlignmentMethod::sft) return;
+  const auto beta = r.section_value("alignment.beta", config.beta);
+  require<ConfigError>(std::isfinite(beta.value) && beta.value > 0, "{}: expected a number > 0, got {}", beta.place,
+                       beta.value);
+  r.note("alignment.method", r.section_value("alignment.method", config.method));
+  plan.loss.beta = r.note("beta", beta);
+  plan.loss.label_smoothing = config.label_smoothing.value;
+  plan.loss.divergence = config.f_divergence_type.value, plan.loss.alpha = config.f_alpha_divergence_coef.value;
+  plan.loss.discopop_tau = config.discopop_tau.value, plan.loss.simpo_gamma = config.simpo_gamma.value;
+  switch (plan.method) {
+    case AlignmentMethod::dpo:
+      return take_dpo(r);
+    case AlignmentMethod::cpo:
+      return take_cpo(r);
+    case AlignmentMethod::orpo:
+      return take_orpo(r);
+    default:
+      fail<ConfigError>("{} = {} is not available: dpo, orpo and cpo are", r.origins.place("alignment.method"),
+                        enum_name(plan.method));
+  }
+}
+
+}  // namespace nought

@@ -1,0 +1,73 @@
+#include "support/resolved.h"
+#include <gtest/gtest.h>
+
+#include "nought/config/alignment_plan.h"
+
+namespace nought::alignment_test {
+namespace {
+
+using test::error_of;
+using test::plan_of;
+
+AlignmentPlan alignment(const std::string& section) { return plan_of(R"({"alignment": )" + section + "}").alignment; }
+std::string refusal(const std::string& section) { return error_of(R"({"alignment": )" + section + "}"); }
+
+TEST(Alignment, without_a_method_a_run_learns_from_all_tokens) {
+  EXPECT_FALSE(alignment("{}").of_pairs());
+  EXPECT_FALSE(alignment("{}").has_reference());
+}
+
+TEST(Alignment, dpo_has_trls_defaults) {
+  const AlignmentPlan plan = alignment(R"({"method": "dpo"})");
+  EXPECT_TRUE(plan.of_pairs() && plan.has_reference());
+  ASSERT_EQ(plan.loss.terms.size(), 1U);
+  EXPECT_EQ(plan.loss.terms[0], (std::pair{PairLossType::sigmoid, 1.0}));
+  EXPECT_EQ(plan.loss.beta, 0.1);
+  EXPECT_EQ(plan.likelihood, 0);
+  EXPECT_FALSE(plan.ld_alpha);
+}
+
+TEST(Alignment, losses_are_added_with_their_weights) {
+  const AlignmentPlan plan =
+      alignment(R"({"method": "dpo", "loss_type": ["bco_pair", "sft"], "loss_weights": [0.8, 0.2], "beta": 0.5})");
+  EXPECT_EQ(plan.loss.terms[0], (std::pair{PairLossType::bco_pair, 0.8}));
+  EXPECT_EQ(plan.likelihood, 0.2);
+  EXPECT_FALSE(alignment(R"({"method": "dpo", "loss_type": "sft"})").has_reference());
+}
+
+TEST(Alignment, other_methods_have_no_reference) {
+  const AlignmentPlan orpo = alignment(R"({"method": "orpo"})");
+  EXPECT_TRUE(orpo.likelihood == 1 && orpo.likelihood_of_prompts && !orpo.has_reference());
+  const AlignmentPlan cpo = alignment(R"({"method": "cpo"})");
+  EXPECT_EQ(cpo.loss.terms[0].first, PairLossType::smoothed);
+  EXPECT_TRUE(cpo.likelihood == 1 && !cpo.likelihood_of_prompts && !cpo.has_reference());
+}
+
+TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {R"({"method": "grpo"})", "alignment.method = grpo is not available"},
+      {R"({"method": "kto"})", "alignment.method = kto is not available"},
+      {R"({"method": "dpo", "loss_type": "aot"})", "aot sorts the pairs"},
+      {R"({"method": "dpo", "loss_type": "simpo"})", "\"simpo\" is none of sigmoid, hinge"},
+      {R"({"method": "dpo", "loss_type": []})", "the list is empty"},
+      {R"({"method": "dpo", "loss_weights": [1, 2]})", "2 weights for 1 losses"},
+      {R"({"method": "dpo", "beta": 0})", "alignment.beta: expected a number > 0"},
+      {R"({"method": "dpo", "loss_type": "exo_pair"})", "alignment.label_smoothing = 0"},
+      {R"({"method": "dpo", "loss_type": "robust", "label_smoothing": 0.5})", "robust needs a number"},
+      {R"({"method": "dpo", "ld_alpha": 2})", "alignment.ld_alpha: expected a number in [0, 1]"},
+      {R"({"method": "dpo", "loss_type": "nca_pair", "f_divergence_type": "forward_kl"})", "does not go with the loss"},
+      {R"({"method": "orpo", "loss_type": "sigmoid"})", "orpo has one loss"},
+      {R"({"method": "dpo", "sync_ref_model": true})", "sync_ref_model"}};
+  for (const auto& [section, message] : refused)
+    EXPECT_NE(refusal(section).find(message), std::string::npos) << section << refusal(section);
+}
+
+TEST(Alignment, training_takes_the_likelihood_alone) {
+  RunPlan plan = plan_of(test::kExampleRun);
+  require_trainable(plan);
+  plan.alignment.method = AlignmentMethod::dpo;
+  EXPECT_THROW(require_trainable(plan), ConfigError);
+}
+
+}  // namespace
+}  // namespace nought::alignment_test
