@@ -14,10 +14,12 @@
 #include "nought/config/run_plan.h"
 #include "nought/engine/model_schedule.h"
 #include "nought/engine/pipeline_cut.h"
+#include "nought/engine/sequence_pass.h"
 #include "nought/io/safetensors_writer.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
+#include "nought/train/probe_pairs.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/model_source.h"
 
@@ -26,7 +28,7 @@ namespace nought {
 namespace {
 
 struct ProbeOptions {
-  std::string model_dir, run_file, input, output;
+  std::string model_dir, run_file, input, output, reference;
   std::vector<std::string> overrides;
   AdapterFlags adapters;
   LaunchOptions launch;
@@ -37,6 +39,12 @@ struct ProbeOptions {
   }
 };
 
+void require_output_folder(const ProbeOptions& options) {
+  const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
+  require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
+                   folder.string());
+}
+
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(find_model(options.model_dir, options.adapters));
@@ -46,13 +54,51 @@ void validate_probe(const ProbeOptions& options) {
     require_heads_for(source.config(), plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
   require_stages(plan, source.config());
   const Context context = Context::cpu();
+  require<ConfigError>(options.reference.empty() || plan.alignment.has_reference(),
+                       "--reference {}: alignment.method = {} asks no reference model", options.reference,
+                       enum_name(plan.alignment.method));
+  if (plan.alignment.of_pairs()) {
+    require<ConfigError>(!options.logprobs, "--logprobs: pairs have policy_logps: leave it out");
+    read_pair_input(context, options.input, source.config().vocab_size);
+    return require_output_folder(options);
+  }
   const ProbeInput input = read_probe_input(context, options.input, source.config().vocab_size);
   if (plan.layout.pipeline.ranks > 1)
     check_micro_batches(plan.layout.pipeline,
                         probe_micro_batches(input, plan.layout.data_ranks(), plan.layout.accumulation));
-  const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
-  require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
-                   folder.string());
+  require_output_folder(options);
+}
+
+/// The log-probabilities of pairs under the reference: a model of its own, or the one that is probed, without adapters.
+SequenceSums reference_sums(const ProbeOptions& options, const RunPlan& plan, const PairInput& input, const Mesh& mesh,
+                            const Context& context, int64_t vocab_size) {
+  Communicator& world = mesh.world();
+  const ModelSource source(
+      find_model(options.reference.empty() ? options.model_dir : options.reference, world, context));
+  require<ConfigError>(source.config().vocab_size == vocab_size,
+                       "the reference model {} has {} tokens, the model {}: they must read the same tokens",
+                       source.folder().string(), source.config().vocab_size, vocab_size);
+  Decoder decoder(source.config(), plan.layout.recompute, plan.layout.fp8,
+                  ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, source.config()),
+                             plan.layout.context_method));
+  ShardedModel model(context, mesh, decoder, probe_sharding(plan, /*gradients=*/false));
+  model.load(source.weights());
+  Engine engine(model);
+  engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
+  const std::vector<Batch> batches =
+      pair_batches(*context.memory, input, plan.alignment, {}, mesh.group(Group::samples), plan.layout.accumulation);
+  return sequence_sums(engine, model, decoder, batches, std::ssize(input.ids));
+}
+
+ProbeOutput probe_pairs_of(const ProbeOptions& options, const RunPlan& plan, ShardedModel& model, Decoder& decoder,
+                           const ProbeSteps& steps) {
+  const Context& context = model.context();
+  const int64_t vocab_size = decoder.config().vocab_size;
+  const PairInput input = read_pair_input(context, options.input, vocab_size);
+  const SequenceSums reference = plan.alignment.has_reference()
+                                     ? reference_sums(options, plan, input, model.mesh(), context, vocab_size)
+                                     : SequenceSums();
+  return probe_pairs(model, decoder, input, plan.alignment, reference, options.gradients, steps);
 }
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
@@ -69,10 +115,17 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   if (options.gradients) apply(plan.layout.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
+  const ProbeSteps steps{.micro_batches = plan.layout.accumulation,
+                         .schedule = schedule_at(mesh, plan.layout.pipeline)};
+  if (plan.alignment.of_pairs()) {
+    const ProbeOutput output = probe_pairs_of(options, plan, model, decoder, steps);
+    if (world.rank() != 0) return;
+    save_safetensors(options.output, output);
+    fmt::print("loss {}  {} tensors in {}\n", output.back().second.item(), output.size(), options.output);
+    return;
+  }
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
-  ProbeOutput output =
-      probe(model, decoder, input, options.gradients,
-            {.micro_batches = plan.layout.accumulation, .schedule = schedule_at(mesh, plan.layout.pipeline)});
+  ProbeOutput output = probe(model, decoder, input, options.gradients, steps);
   if (world.rank() != 0) return;
   const Tensor logits = output[output.size() - 2].second, loss = output.back().second;
   if (options.logprobs) output.emplace_back("logprobs", label_log_probabilities(context, input, logits));
@@ -90,7 +143,9 @@ void add_probe(CLI::App& app, Invocation& invocation) {
                    "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --ranks 2 \\",
                    "    --set deepspeed.zero_optimization.stage=3",
                    "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --grads --ranks 2 \\",
-                   "    --set training.parallelism_config.pp_size=2"});
+                   "    --set training.parallelism_config.pp_size=2",
+                   "nought probe MODEL_DIR --input pairs.safetensors --output out.safetensors --grads \\",
+                   "    --reference REFERENCE_DIR --set alignment.method=dpo"});
   const auto options = std::make_shared<ProbeOptions>();
   command
       ->add_option("MODEL_DIR", options->model_dir,
@@ -100,6 +155,9 @@ void add_probe(CLI::App& app, Invocation& invocation) {
                       "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
+  command->add_option("--reference", options->reference,
+                      "With alignment.method = dpo: the folder of the reference model (default: MODEL_DIR without "
+                      "adapters)");
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   command->add_flag("--logprobs", options->logprobs,
                     "Write the log-probability of each label, too: those of tokens that generate --logprobs wrote");

@@ -199,6 +199,23 @@ Tensor label_log_probabilities(const Context& context, const ProbeInput& input, 
   return Tensor::of<float>(*context.memory, input.ids.shape(), values);
 }
 
+ProbeOutput take_gradients(ShardedModel& model, const Decoder& decoder) {
+  const Context& context = model.context();
+  const bool first = model.mesh().world().rank() == 0;
+  const ModelAdapter& adapter = decoder.config().adapter;  // with one, what is trained is as its file has it
+  ProbeOutput output;
+  for (size_t i = 0; i < model.model().units().size(); ++i)
+    model.with_gradients(i, [&](const Parameter& parameter, const Tensor& gradient) {
+      if (!first || !gradient) return;
+      const Tensor values = context.on_host(as_f32(context, gradient));
+      if (adapter.empty()) return void(output.emplace_back("grad." + parameter.name, values));
+      output.emplace_back("grad." + adapter_tensor_name(parameter, adapter),
+                          as_in_file(parameter, values, *context.memory));
+    });
+  model.discard_gradients();
+  return output;
+}
+
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients,
                   const ProbeSteps& steps) {
   const Context& context = model.context();
@@ -209,19 +226,7 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   const double loss = gradients ? engine.accumulate(batches, targets).loss : engine.evaluate(batches, targets);
-  ProbeOutput output;
-  const ModelAdapter& adapter = decoder.config().adapter;  // with one, what is trained is as its file has it
-  if (gradients) {
-    for (size_t i = 0; i < model.model().units().size(); ++i)
-      model.with_gradients(i, [&](const Parameter& parameter, const Tensor& gradient) {
-        if (!first || !gradient) return;
-        const Tensor values = context.on_host(as_f32(context, gradient));
-        if (adapter.empty()) return void(output.emplace_back("grad." + parameter.name, values));
-        output.emplace_back("grad." + adapter_tensor_name(parameter, adapter),
-                            as_in_file(parameter, values, *context.memory));
-      });
-    model.discard_gradients();
-  }
+  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
   const Tensor logits = gather_logits(model, decoder, input);
   if (!first) return {};
   const float loss32 = static_cast<float>(loss);

@@ -39,6 +39,9 @@ struct ProbeSteps {
   int64_t micro_batches = 1;
   std::optional<Schedules> schedule = {};
 };
+/// The gradients of a pass, which are dropped, on rank 0: "grad.<parameter>", of an adapter as its file has them.
+/// Collective.
+ProbeOutput take_gradients(ShardedModel& model, const Decoder& decoder);
 /// The micro-batches of each of so many ranks.
 int64_t probe_micro_batches(const ProbeInput& input, int ranks, int64_t most);
 

@@ -1,0 +1,71 @@
+#include "nought/data/answer_batch.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+namespace {
+
+/// The row, as it grows.
+struct Row {
+  std::vector<int32_t> ids = {}, targets = {}, of_target = {}, starts = {};
+  std::vector<float> weights = {}, likelihood = {};
+};
+
+template <class T>
+Tensor in_one_row(Memory& memory, const std::vector<T>& values) {
+  const Tensor row = Tensor::empty(memory, {1, static_cast<int64_t>(values.size())}, dtype_of_v<T>, Category::workspace,
+                                   memory.host_pool());
+  std::copy(values.begin(), values.end(), row.data<T>());
+  return row;
+}
+
+void append(const Answer& answer, bool chosen, int64_t shared, const PairBatchOptions& options, int32_t index,
+            Row& row) {
+  row.starts.push_back(static_cast<int32_t>(row.ids.size()));
+  row.ids.insert(row.ids.end(), answer.ids.begin(), answer.ids.end());
+  const int64_t first = std::max<int64_t>(answer.begin, 1);
+  for (int64_t at = 1; at <= std::ssize(answer.ids); ++at) {  // the token that is predicted
+    const bool last = at == std::ssize(answer.ids), answers = !last && at >= first;
+    const bool likely = chosen && !last && options.likelihood != 0 && (answers || options.likelihood_of_prompts);
+    row.targets.push_back(answers || likely ? answer.ids[static_cast<size_t>(at)] : kIgnoredTarget);
+    row.of_target.push_back(answers ? index : -1);
+    row.weights.push_back(static_cast<float>(at - first < shared ? 1 : options.ld_alpha.value_or(1)));
+    row.likelihood.push_back(static_cast<float>(likely ? options.likelihood : 0));
+  }
+}
+
+}  // namespace
+
+int64_t likelihood_tokens(const Answer& chosen, bool of_prompts) {
+  return of_prompts ? static_cast<int64_t>(chosen.ids.size()) - 1 : chosen.targets();
+}
+
+Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const PairBatchOptions& options) {
+  require(answers.size() % 2 == 0, "{} answers are no pairs", answers.size());
+  Row row;
+  BatchSequences sequences;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const int64_t shared = std::min(answers[i].targets(), answers[i ^ 1].targets());
+    append(answers[i], i % 2 == 0, shared, options, static_cast<int32_t>(i), row);
+    sequences.all.push_back({.number = answers[i].number,
+                             .targets = static_cast<double>(
+                                 std::max<int64_t>(static_cast<int64_t>(answers[i].ids.size()) - answers[i].begin, 1)),
+                             .reference = answers[i].reference});
+  }
+  const bool empty = row.ids.empty();
+  if (empty) row = {{0}, {kIgnoredTarget}, {-1}, {0}, {1}, {0}};
+  Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
+  batch.document_starts.push_back(std::move(row.starts));
+  batch.placeholder = empty;
+  sequences.of_target = in_one_row(memory, row.of_target);
+  if (options.ld_alpha) batch.weights = in_one_row(memory, row.weights);
+  if (options.likelihood != 0) sequences.likelihood = in_one_row(memory, row.likelihood);
+  batch.sequences = std::move(sequences);
+  return batch;
+}
+
+}  // namespace nought

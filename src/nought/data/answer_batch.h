@@ -1,0 +1,36 @@
+// Batches of whole answers with their prompts, for objectives over sequences (nn/sequence_objective.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "nought/nn/batch.h"
+
+namespace nought {
+
+/// The tokens of a prompt and of an answer to it, which begins at `begin`.
+struct Answer {
+  std::span<const int32_t> ids;
+  int64_t begin = 0;
+  int64_t number = 0;    // see BatchSequence
+  double reference = 0;  // the same
+
+  /// The tokens that a log-probability is of: the first of a text has none.
+  int64_t targets() const { return static_cast<int64_t>(ids.size()) - std::max<int64_t>(begin, 1); }
+};
+
+struct PairBatchOptions {
+  std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count; not given: 1
+  double likelihood = 0;                // the weight of the cross-entropy of each token of a chosen answer
+  bool likelihood_of_prompts = false;   // the tokens of its prompt have it too
+};
+/// How many tokens have that weight.
+int64_t likelihood_tokens(const Answer& chosen, bool of_prompts);
+
+/// Answers, two in a row the chosen and the rejected one of a pair, in one row of documents: [1, tokens]. Without any
+/// a placeholder of one token.
+Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const PairBatchOptions& options);
+
+}  // namespace nought

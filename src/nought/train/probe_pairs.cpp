@@ -1,0 +1,108 @@
+#include "nought/train/probe_pairs.h"
+
+#include <algorithm>
+
+#include "nought/data/answer_batch.h"
+#include "nought/engine/sequence_pass.h"
+#include "nought/io/safetensors.h"
+
+namespace nought {
+
+namespace {
+
+Tensor integers(const Context& context, const SafetensorsFile& file, const std::string& name) {
+  const TensorEntry& entry = file.at(name);
+  require<IoError>(entry.shape.rank() == 2 && entry.shape.numel() > 0 && entry.dtype == DType::i64,
+                   "{}: {} must be I64 [rows, length], got {}{}", file.path().string(), name, name_of(entry.dtype),
+                   entry.shape);
+  Tensor values =
+      Tensor::empty(*context.memory, entry.shape, DType::i64, Category::workspace, context.memory->host_pool());
+  file.read(name, {0, entry.shape.numel()}, values);
+  return values;
+}
+
+/// The tokens of the chosen answers that have the likelihood's weight.
+int64_t likelihood_tokens_of(const PairInput& input, bool of_prompts) {
+  int64_t count = 0;
+  for (size_t i = 0; i < static_cast<size_t>(input.pairs()); ++i)
+    count += likelihood_tokens({.ids = input.ids[i], .begin = input.begins[i]}, of_prompts);
+  return count;
+}
+
+}  // namespace
+
+PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size) {
+  const SafetensorsFile file(path);
+  const Tensor ids = integers(context, file, "input_ids"), answers = integers(context, file, "completion_mask");
+  const Tensor mask = file.find("attention_mask") ? integers(context, file, "attention_mask") : Tensor();
+  require<IoError>(ids.shape() == answers.shape() && (!mask || mask.shape() == ids.shape()),
+                   "{}: input_ids, attention_mask and completion_mask differ in shape", path);
+  const int64_t rows = ids.dim(0), length = ids.dim(1);
+  require<IoError>(rows % 2 == 0, "{}: {} rows are no pairs: the chosen answers, then as many rejected ones", path,
+                   rows);
+  PairInput input;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto of = [&](const Tensor& all) { return std::span(all.data<int64_t>() + row * length, length); };
+    const int64_t size = mask ? std::count(of(mask).begin(), of(mask).end(), 1) : length;
+    const auto answer = of(answers).first(static_cast<size_t>(size));
+    const int64_t begin = std::find(answer.begin(), answer.end(), 1) - answer.begin();
+    require<IoError>(std::count(answer.begin(), answer.end(), 1) == size - begin && begin < size,
+                     "{}: row {} must be a prompt, an answer up to its last token, and padding", path, row);
+    std::vector<int32_t>& own = input.ids.emplace_back();
+    for (const int64_t id : of(ids).first(static_cast<size_t>(size))) {
+      require<IoError>(0 <= id && id < vocab_size, "{}: row {} has the id {}, the model's vocabulary has {} tokens",
+                       path, row, id, vocab_size);
+      own.push_back(static_cast<int32_t>(id));
+    }
+    input.begins.push_back(begin);
+  }
+  return input;
+}
+
+std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const AlignmentPlan& plan,
+                                std::span<const double> reference, const Communicator& ranks, int64_t micro_batches) {
+  const int64_t pairs = input.pairs(), each = ceil_div(pairs, ranks.size());
+  const int64_t size = ceil_div(each, std::clamp<int64_t>(micro_batches, 1, each));
+  PairBatchOptions options{.ld_alpha = plan.ld_alpha, .likelihood_of_prompts = plan.likelihood_of_prompts};
+  if (plan.likelihood != 0)
+    options.likelihood = plan.likelihood * static_cast<double>(pairs) /
+                         static_cast<double>(likelihood_tokens_of(input, plan.likelihood_of_prompts));
+  std::vector<Batch> batches;
+  const int64_t end = std::min((ranks.rank() + 1) * each, pairs);
+  for (int64_t begin = ranks.rank() * each; std::ssize(batches) < ceil_div(each, size); begin += size) {
+    std::vector<Answer> answers;
+    for (int64_t pair = begin; pair < std::min(begin + size, end); ++pair)
+      for (const int64_t row : {pair, pairs + pair}) {
+        const auto at = static_cast<size_t>(row);
+        answers.push_back({input.ids[at], input.begins[at], row, reference.empty() ? 0 : reference[at]});
+      }
+    batches.push_back(batch_of_pairs(memory, answers, options));
+  }
+  return batches;
+}
+
+ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& input, const AlignmentPlan& plan,
+                        std::span<const double> reference, bool gradients, const ProbeSteps& steps) {
+  const Context& context = model.context();
+  const Communicator& ranks = model.mesh().group(Group::samples);
+  const std::vector<Batch> batches = pair_batches(*context.memory, input, plan, reference, ranks, steps.micro_batches);
+  const auto sums = std::make_shared<SequenceSums>(input.ids.size());
+  decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs(plan.loss), 2, sums));
+  Engine engine(model);
+  if (steps.schedule) engine.set_schedule(*steps.schedule);
+  const auto pairs = static_cast<double>(input.pairs());
+  const double loss = gradients ? engine.accumulate(batches, pairs).loss : engine.evaluate(batches, pairs);
+  sum_over_ranks(model, *sums);
+  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
+  if (model.mesh().world().rank() != 0) return {};
+  const auto add = [&](const char* name, const Shape& shape, std::span<const double> values) {
+    const std::vector<float> narrow(values.begin(), values.end());
+    output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
+  };
+  add("policy_logps", {std::ssize(*sums)}, *sums);
+  if (!reference.empty()) add("ref_logps", {std::ssize(reference)}, reference);
+  add("loss", {}, std::span(&loss, 1));
+  return output;
+}
+
+}  // namespace nought
