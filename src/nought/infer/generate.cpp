@@ -6,8 +6,30 @@
 namespace nought {
 
 namespace {
-/// New prompts wait when so many tokens are fed at once: activations stay bounded.
-constexpr size_t kTokensAtOnce = 4096;
+/// So many tokens are computed at once: activations stay bounded.
+constexpr int64_t kTokensAtOnce = 4096;
+
+/// Passes what happens to a request on to a TokenSink, and keeps its tokens.
+class ToSink final : public RequestListener {
+ public:
+  ToSink(TokenSink& sink, size_t prompt, std::vector<int32_t>& produced, std::exception_ptr& error)
+      : sink_(sink), prompt_(prompt), produced_(produced), error_(error) {}
+  bool on_token(const ScoredToken& token) override {
+    produced_.push_back(token.id);
+    if (sink_.wants_log_probabilities()) sink_.on_log_probability(prompt_, token.log_probability);
+    return sink_.on_token(prompt_, token.id);
+  }
+  void on_end(FinishReason reason, std::exception_ptr error) override {
+    if (reason == FinishReason::failed) error_ = std::move(error);
+    if (reason == FinishReason::stop || reason == FinishReason::length) sink_.on_end(prompt_);
+  }
+
+ private:
+  TokenSink& sink_;
+  size_t prompt_;
+  std::vector<int32_t>& produced_;
+  std::exception_ptr& error_;
+};
 }  // namespace
 
 void GenerateOptions::validate() const {
@@ -19,73 +41,27 @@ void GenerateOptions::validate() const {
 }
 
 Generator::Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences)
-    : decoder_(decoder), context_(context), cache_(decoder.make_cache(context, capacity, dtype, sequences)) {}
-
-void Generator::check(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options) const {
-  options.validate();
-  for (const std::vector<int32_t>& prompt : prompts) {
-    require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
-    require<ConfigError>(static_cast<int64_t>(prompt.size()) <= cache_.capacity,
-                         "a prompt of {} tokens does not fit the {} that there is room for", prompt.size(),
-                         cache_.capacity);
-  }
-}
-
-Generator::Sequence Generator::start(size_t prompt, std::span<const int32_t> ids, int64_t slot) {
-  const std::vector<int32_t>& held = cache_.ids[static_cast<size_t>(slot)];
-  // The last token is always fed: its logits are asked for.
-  const auto common = std::mismatch(held.begin(), held.end(), ids.begin(), ids.end() - 1).first - held.begin();
-  const int64_t kept = decoder_.keep_first(cache_, slot, common);
-  return {prompt, slot, {ids.begin() + kept, ids.end()}};
-}
-
-bool Generator::advance(Sequence& sequence, std::span<float> logits, const GenerateOptions& options,
-                        std::vector<int32_t>& produced, TokenSink& sink) const {
-  const std::vector<int32_t>& held = cache_.ids[static_cast<size_t>(sequence.slot)];
-  const std::vector<float> unchanged =
-      sink.wants_log_probabilities() ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
-  penalise_repetition(logits, held, options.sampling.repetition_penalty);
-  const auto token = static_cast<int32_t>(sample_token(logits, options.sampling, produced.size()));
-  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) return false;
-  produced.push_back(token);
-  if (!unchanged.empty()) sink.on_log_probability(sequence.prompt, log_probability(unchanged, token));
-  sequence.next = {token};
-  return sink.on_token(sequence.prompt, token) && static_cast<int64_t>(produced.size()) < options.max_new_tokens &&
-         static_cast<int64_t>(held.size()) < cache_.capacity;
-}
+    : engine_(decoder, context, dtype,
+              {.capacity = capacity, .sequences = sequences, .max_batch_tokens = kTokensAtOnce}) {}
 
 std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int32_t>> prompts,
                                                  const GenerateOptions& options, TokenSink& sink) {
-  check(prompts, options);
+  options.validate();
   std::vector<std::vector<int32_t>> produced(prompts.size());
-  std::vector<Sequence> active;
-  std::vector<int64_t> free(cache_.ids.size());
-  std::iota(free.rbegin(), free.rend(), int64_t{0});
-  size_t waiting = 0;  // the first prompt that has not begun
-  while (!active.empty() || waiting < prompts.size()) {
-    size_t tokens = active.size();
-    while (!free.empty() && waiting < prompts.size() && (active.empty() || tokens < kTokensAtOnce)) {
-      active.push_back(start(waiting, prompts[waiting], free.back()));
-      tokens += active.back().next.size();
-      free.pop_back();
-      ++waiting;
-    }
-    std::vector<NextTokens> next;
-    for (const Sequence& each : active) next.push_back({each.slot, each.next});
-    std::vector<float> logits = context_.to_host<float>(decoder_.next_logits(context_, next, cache_));
-    const size_t vocab = logits.size() / active.size();
-    std::vector<Sequence> going_on;
-    for (size_t i = 0; i < active.size(); ++i) {
-      Sequence& each = active[i];
-      if (advance(each, std::span(logits).subspan(i * vocab, vocab), options, produced[each.prompt], sink)) {
-        going_on.push_back(std::move(each));
-      } else {
-        sink.on_end(each.prompt);
-        free.push_back(each.slot);
-      }
-    }
-    active = std::move(going_on);
+  std::exception_ptr error;
+  std::vector<uint64_t> numbers;
+  for (const std::vector<int32_t>& prompt : prompts) engine_.check_prompt(prompt);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    InferenceRequest request{.prompt = prompts[i],
+                             .max_new_tokens = options.max_new_tokens,
+                             .sampling = options.sampling,
+                             .stop_ids = options.stop_ids};
+    if (sink.wants_log_probabilities()) request.likeliest = 0;
+    numbers.push_back(engine_.submit(std::move(request), std::make_shared<ToSink>(sink, i, produced[i], error)));
   }
+  while (!error && engine_.step()) continue;
+  for (const uint64_t number : numbers) engine_.cancel(number);
+  if (error) std::rethrow_exception(error);
   return produced;
 }
 

@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include "nought/infer/sampling.h"
-#include "nought/models/decoder.h"
+#include "nought/infer/inference_engine.h"
 
 namespace nought {
 
@@ -53,20 +52,7 @@ class Generator {
                                         TokenSink& sink);
 
  private:
-  struct Sequence {
-    size_t prompt;
-    int64_t slot;               // its sequence of the cache
-    std::vector<int32_t> next;  // the tokens to compute next
-  };
-  void check(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options) const;
-  Sequence start(size_t prompt, std::span<const int32_t> ids, int64_t slot);
-  /// Draws the next token; false if the sequence has ended.
-  bool advance(Sequence& sequence, std::span<float> logits, const GenerateOptions& options,
-               std::vector<int32_t>& produced, TokenSink& sink) const;
-
-  Decoder& decoder_;
-  Context context_;
-  DecoderCache cache_;
+  InferenceEngine engine_;
 };
 
 /// Generates with a Generator made for these prompts. Error if a prompt and its new tokens exceed the positions of a

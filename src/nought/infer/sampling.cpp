@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <unordered_map>
 
 #include "nought/base/error.h"
 #include "nought/tensor/random.h"
@@ -60,6 +61,27 @@ void SamplingParameters::validate() const {
   require<ConfigError>(std::isfinite(repetition_penalty) && repetition_penalty > 0,
                        "repetition_penalty must be a finite number > 0, got {} (1 lowers no token)",
                        repetition_penalty);
+  require<ConfigError>(std::isfinite(presence_penalty) && std::isfinite(frequency_penalty),
+                       "presence_penalty and frequency_penalty must be finite numbers, got {} and {}", presence_penalty,
+                       frequency_penalty);
+}
+
+void adjust_logits(std::span<float> logits, const SamplingParameters& parameters, std::span<const int32_t> ids,
+                   std::span<const int32_t> generated) {
+  for (const auto& [token, bias] : parameters.logit_bias) {
+    require<ShapeError>(0 <= token && token < std::ssize(logits), "the bias of token {}: there are {} logits", token,
+                        logits.size());
+    logits[static_cast<size_t>(token)] += bias;
+  }
+  penalise_repetition(logits, ids, parameters.repetition_penalty);
+  if (parameters.presence_penalty == 0 && parameters.frequency_penalty == 0) return;
+  std::unordered_map<int32_t, int64_t> counts;
+  for (const int32_t id : generated) ++counts[id];
+  for (const auto& [token, count] : counts) {
+    float& logit = logits[static_cast<size_t>(token)];
+    logit = static_cast<float>(logit - parameters.presence_penalty -
+                               parameters.frequency_penalty * static_cast<double>(count));
+  }
 }
 
 void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, double penalty) {
@@ -73,12 +95,18 @@ void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, 
   }
 }
 
-float log_probability(std::span<const float> logits, int64_t token) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
+LogProbabilities::LogProbabilities(std::span<const float> logits)
+    : logits_(logits), largest_(*std::max_element(logits.begin(), logits.end())) {
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  return static_cast<float>(logits[static_cast<size_t>(token)] - largest - std::log(sum));
+  for (const float logit : logits) sum += std::exp(logit - largest_);
+  log_sum_ = std::log(sum);
 }
+
+float LogProbabilities::of(int64_t token) const {
+  return static_cast<float>(logits_[static_cast<size_t>(token)] - largest_ - log_sum_);
+}
+
+float log_probability(std::span<const float> logits, int64_t token) { return LogProbabilities(logits).of(token); }
 
 int64_t greedy_token(std::span<const float> logits) {
   check_logits(logits);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace nought {
@@ -18,17 +19,37 @@ struct SamplingParameters {
   /// Penalty of tokens that occurred already: their positive logits are divided by it, negative ones multiplied (arXiv
   /// 1909.05858). 1: no penalty.
   double repetition_penalty = 1.0;
+  /// Lower the logits of tokens that were generated already: by presence_penalty, and by frequency_penalty for each
+  /// time (OpenAI's). 0: no penalty.
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // tokens, and what is added to their logits
   uint64_t seed = 0;
 
-  /// ConfigError unless temperature >= 0, top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1 and repetition_penalty > 0.
+  /// ConfigError unless temperature >= 0, top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1, repetition_penalty > 0 and the
+  /// other penalties are finite.
   void validate() const;
 };
+
+/// Adds logit_bias and applies the penalties. ids: the tokens so far, prompt and generated ones, in which repetition is
+/// penalised; the other penalties are for `generated` alone. ShapeError for a biased token beyond the logits.
+void adjust_logits(std::span<float> logits, const SamplingParameters& parameters, std::span<const int32_t> ids,
+                   std::span<const int32_t> generated);
 
 /// Lowers the logits of the tokens in `ids`. A token that occurs several times is lowered once.
 void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, double penalty);
 
-/// The log of the probability of a token among all by these logits, summed in fp64 in their order. Equal logits give
-/// the same number wherever it is computed.
+/// The logs of the probabilities of tokens among all by these logits, summed in fp64 in their order. Equal logits give
+/// the same numbers wherever they are computed.
+class LogProbabilities {
+ public:
+  explicit LogProbabilities(std::span<const float> logits);
+  float of(int64_t token) const;
+
+ private:
+  std::span<const float> logits_;
+  double largest_, log_sum_;
+};
+/// One of them.
 float log_probability(std::span<const float> logits, int64_t token);
 
 /// The index of the largest logit; of equal ones the lowest index. Error if the row is empty or not finite.

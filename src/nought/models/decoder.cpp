@@ -307,7 +307,7 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
   Tape tape(context, /*recording=*/false);
   const int64_t limit = config_.rope.switch_length();
-  std::vector<int32_t> fed, last;  // all tokens, and where the last ones are among them
+  std::vector<int32_t> fed, last;  // all tokens, and after which of them logits are asked for
   std::vector<AttentionSpan> spans;
   for (const NextTokens& each : next) {
     std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(each.sequence));
@@ -323,7 +323,8 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
     // Beyond the limit all keys rotate otherwise: they are computed again.
     const int64_t from = held <= limit && length > limit ? 0 : held, begin = static_cast<int64_t>(fed.size());
     fed.insert(fed.end(), ids.begin() + from, ids.end());
-    last.push_back(static_cast<int32_t>(fed.size()) - 1);
+    const int64_t rows = each.wants_every ? std::ssize(each.ids) : 1;
+    for (int64_t row = std::ssize(fed) - rows; row < std::ssize(fed); ++row) last.push_back(static_cast<int32_t>(row));
     spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
   }
   const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);

@@ -39,6 +39,7 @@ struct DecoderCache {
 struct NextTokens {
   int64_t sequence = 0;
   std::span<const int32_t> ids;
+  bool wants_every = false;  // whether the logits after each of them are asked for, not after the last alone
 };
 
 class Decoder final : public Model {
@@ -60,8 +61,9 @@ class Decoder final : public Model {
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
   Tensor logits(const Context& context, const Batch& batch);
-  /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each:
-  /// [next.size(), vocabulary]. A sequence gets the logits that it would get alone, on a CPU to the bit.
+  /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each, or after each
+  /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
+  /// CPU to the bit.
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
   /// Removes a sequence's tokens beyond its first `count` from the cache. Returns how many are left. That is 0 if the
   /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer

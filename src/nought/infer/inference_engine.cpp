@@ -1,0 +1,243 @@
+#include "nought/infer/inference_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace nought {
+
+namespace {
+/// Logits of a prompt's tokens that are read at once take at most so many numbers.
+constexpr int64_t kScoredLogits = int64_t{1} << 25;
+}  // namespace
+
+ScoredToken score_token(std::span<const float> logits, int32_t id, int64_t count) {
+  const LogProbabilities scores(logits);
+  ScoredToken token{id, scores.of(id), {}};
+  if (count == 0) return token;
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto kept = order.begin() + std::clamp<int64_t>(count, 0, std::ssize(order));
+  std::partial_sort(order.begin(), kept, order.end(), [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  for (auto each = order.begin(); each != kept; ++each) token.likeliest.push_back({*each, scores.of(*each)});
+  return token;
+}
+
+InferenceEngine::InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options)
+    : decoder_(decoder),
+      context_(context),
+      options_(options),
+      cache_(decoder.make_cache(context, options.capacity, dtype, options.sequences)),
+      free_(cache_.ids.size()) {
+  require<ConfigError>(options.max_batch_tokens >= 1, "the most tokens of a step must be at least 1, got {}",
+                       options.max_batch_tokens);
+  std::iota(free_.begin(), free_.end(), int64_t{0});
+}
+
+void InferenceEngine::check_prompt(std::span<const int32_t> prompt) const {
+  const int64_t vocab_size = decoder_.config().vocab_size;
+  require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
+  require<ConfigError>(std::ssize(prompt) <= cache_.capacity,
+                       "a prompt of {} tokens does not fit the {} that there is room for", prompt.size(),
+                       cache_.capacity);
+  for (const int32_t id : prompt)
+    require<ConfigError>(0 <= id && id < vocab_size, "{} is not a token of the model (0 to {})", id, vocab_size - 1);
+}
+
+uint64_t InferenceEngine::submit(InferenceRequest request, std::shared_ptr<RequestListener> listener) {
+  check_prompt(request.prompt);
+  request.sampling.validate();
+  waiting_.push_back({.number = ++last_number_, .request = std::move(request), .listener = std::move(listener)});
+  return last_number_;
+}
+
+void InferenceEngine::cancel(uint64_t number) {
+  const auto is_it = [&](const Sequence& each) { return each.number == number; };
+  if (const auto found = std::find_if(waiting_.begin(), waiting_.end(), is_it); found != waiting_.end()) {
+    const std::shared_ptr<RequestListener> listener = std::move(found->listener);
+    waiting_.erase(found);
+    listener->on_end(FinishReason::cancelled, nullptr);
+  } else if (const auto active = std::find_if(running_.begin(), running_.end(), is_it); active != running_.end()) {
+    Sequence sequence = std::move(*active);
+    running_.erase(active);
+    end(sequence, FinishReason::cancelled);
+  }
+}
+
+void InferenceEngine::cancel_all() {
+  while (!waiting_.empty()) cancel(waiting_.front().number);
+  while (!running_.empty()) cancel(running_.front().number);
+}
+
+int64_t InferenceEngine::take_slot(const std::vector<int32_t>& prompt) {
+  auto best = free_.begin();
+  int64_t most = -1;
+  for (auto each = free_.begin(); each != free_.end(); ++each) {
+    const std::vector<int32_t>& ids = cache_.ids[static_cast<size_t>(*each)];
+    const int64_t common = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first - ids.begin();
+    if (common > most) best = each, most = common;
+  }
+  const int64_t slot = *best;
+  free_.erase(best);
+  return slot;
+}
+
+void InferenceEngine::admit(int64_t room) {
+  while (!waiting_.empty() && !free_.empty() && room > 0) {
+    Sequence sequence = std::move(waiting_.front());
+    waiting_.pop_front();
+    const std::vector<int32_t>& prompt = sequence.request.prompt;
+    sequence.slot = take_slot(prompt);
+    const std::vector<int32_t>& ids = held(sequence);
+    // The last token is always computed, as its logits are asked for, and so is a prompt whose tokens are scored.
+    const int64_t common =
+        sequence.request.scores_prompt
+            ? 0
+            : std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end() - 1).first - ids.begin();
+    const int64_t kept = decoder_.keep_first(cache_, sequence.slot, common);
+    sequence.next.assign(prompt.begin() + kept, prompt.end());
+    prompt_tokens_ += std::ssize(prompt);
+    reused_tokens_ += kept;
+    room -= std::ssize(sequence.next);
+    try {
+      sequence.listener->on_start(kept);
+    } catch (...) {
+      end(sequence, FinishReason::failed, std::current_exception());
+      continue;
+    }
+    running_.push_back(std::move(sequence));
+  }
+}
+
+void InferenceEngine::plan_step() {
+  int64_t room = options_.max_batch_tokens;
+  for (Sequence& each : running_) {
+    each.fed = each.produced.empty() ? 0 : 1;
+    room -= each.fed;
+  }
+  for (const Sequence& each : running_)
+    if (each.fed == 0) room -= std::ssize(each.next);
+  admit(room);
+  room = options_.max_batch_tokens;
+  for (const Sequence& each : running_) room -= each.fed;
+  const int64_t limit = decoder_.config().rope.switch_length(), vocab_size = decoder_.config().vocab_size;
+  for (Sequence& each : running_) {
+    if (each.fed == 1) continue;
+    const int64_t rest = std::ssize(each.next);
+    each.fed = std::clamp<int64_t>(room, 0, rest);
+    if (each.request.scores_prompt) each.fed = std::min(each.fed, std::max<int64_t>(1, kScoredLogits / vocab_size));
+    // Beyond this length all tokens rotate otherwise: the logits of a chunk would be those of a shorter text.
+    if (each.request.scores_prompt && limit > 0 && std::ssize(each.request.prompt) > limit) each.fed = rest;
+    room -= each.fed;
+  }
+}
+
+Tensor InferenceEngine::compute(std::vector<int64_t>& rows) {
+  std::vector<NextTokens> next;
+  for (const Sequence& each : running_) {
+    rows.push_back(0);
+    if (each.fed == 0) continue;
+    const bool every = each.request.scores_prompt && each.produced.empty();
+    rows.back() = every ? each.fed : 1;
+    next.push_back({each.slot, std::span(each.next).first(static_cast<size_t>(each.fed)), every});
+  }
+  return decoder_.next_logits(context_, next, cache_);
+}
+
+bool InferenceEngine::step() {
+  plan_step();
+  if (running_.empty()) return false;
+  std::vector<int64_t> rows;
+  std::vector<float> logits;
+  try {
+    logits = context_.to_host<float>(compute(rows));
+  } catch (...) {
+    fail_all(std::current_exception());
+    return true;
+  }
+  const auto vocab = static_cast<int64_t>(logits.size()) / std::reduce(rows.begin(), rows.end());
+  std::vector<Sequence> going_on;
+  auto row = rows.begin();
+  int64_t at = 0;
+  for (Sequence& each : std::exchange(running_, {})) {
+    const auto part = std::span(logits).subspan(static_cast<size_t>(at * vocab), static_cast<size_t>(*row * vocab));
+    at += *row;
+    if (advance(each, part, *row++)) going_on.push_back(std::move(each));
+  }
+  running_ = std::move(going_on);
+  return true;
+}
+
+void InferenceEngine::score_prompt(const Sequence& sequence, std::span<const float> logits, int64_t rows) const {
+  const std::vector<int32_t>& prompt = sequence.request.prompt;
+  const auto begin = std::ssize(held(sequence)) - rows;  // the place of the first token that was computed
+  const auto vocab = std::ssize(logits) / rows;
+  for (int64_t i = 0; i < rows && begin + i + 1 < std::ssize(prompt); ++i)
+    sequence.listener->on_prompt_token(
+        score_token(logits.subspan(static_cast<size_t>(i * vocab), static_cast<size_t>(vocab)),
+                    prompt[static_cast<size_t>(begin + i + 1)], sequence.request.likeliest.value_or(0)));
+}
+
+bool InferenceEngine::advance(Sequence& sequence, std::span<float> logits, int64_t rows) {
+  if (rows == 0) return true;
+  std::optional<FinishReason> reason;
+  std::exception_ptr error;
+  try {
+    if (sequence.request.scores_prompt && sequence.produced.empty()) score_prompt(sequence, logits, rows);
+    sequence.next.erase(sequence.next.begin(), sequence.next.begin() + sequence.fed);
+    if (!sequence.next.empty()) return true;  // the prompt goes on
+    reason = draw(sequence, logits.last(logits.size() / static_cast<size_t>(rows)));
+  } catch (...) {
+    reason = FinishReason::failed;
+    error = std::current_exception();
+  }
+  if (reason) end(sequence, *reason, std::move(error));
+  return !reason;
+}
+
+std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<float> logits) {
+  const InferenceRequest& request = sequence.request;
+  if (request.max_new_tokens == 0) return FinishReason::length;
+  const std::vector<float> unchanged =
+      request.likeliest ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
+  const auto count = std::ssize(sequence.produced);
+  adjust_logits(logits, request.sampling, held(sequence), sequence.produced);
+  if (count < request.min_new_tokens)
+    for (const int32_t id : request.stop_ids) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  const auto token = static_cast<int32_t>(sample_token(logits, request.sampling, static_cast<uint64_t>(count)));
+  if (std::find(request.stop_ids.begin(), request.stop_ids.end(), token) != request.stop_ids.end())
+    return FinishReason::stop;
+  sequence.produced.push_back(token);
+  sequence.next = {token};
+  const bool goes_on = sequence.listener->on_token(request.likeliest ? score_token(unchanged, token, *request.likeliest)
+                                                                     : ScoredToken{.id = token});
+  if (!goes_on) return FinishReason::stop;
+  if (count + 1 < request.max_new_tokens && std::ssize(held(sequence)) < cache_.capacity) return std::nullopt;
+  return FinishReason::length;
+}
+
+void InferenceEngine::end(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
+  free_.push_back(sequence.slot);
+  sequence.listener->on_end(reason, std::move(error));
+}
+
+void InferenceEngine::fail_all(const std::exception_ptr& error) {
+  for (Sequence& each : std::exchange(running_, {})) {
+    decoder_.keep_first(cache_, each.slot, 0);  // what the cache holds of it is not known
+    end(each, FinishReason::failed, error);
+  }
+}
+
+InferenceEngine::Counts InferenceEngine::counts() const {
+  Counts counts{.running = std::ssize(running_),
+                .waiting = std::ssize(waiting_),
+                .prompt_tokens = prompt_tokens_,
+                .reused_tokens = reused_tokens_};
+  for (const Sequence& each : running_) counts.cached_tokens += std::ssize(held(each));
+  return counts;
+}
+
+}  // namespace nought

@@ -1,0 +1,127 @@
+// InferenceEngine: computes requests that come and go between steps together, each as if it were alone.
+//
+// A step computes at most max_batch_tokens tokens: first the next token of every sequence that generates, then prompts
+// in the order in which they came, in chunks (Orca; vLLM's scheduler). On a CPU the tokens of a request are those that
+// it would get alone, to the bit, whatever runs beside it. Non-goals: threads, text, HTTP.
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nought/infer/sampling.h"
+#include "nought/models/decoder.h"
+
+namespace nought {
+
+enum class FinishReason : uint8_t { stop, length, cancelled, failed };
+
+struct InferenceRequest {
+  std::vector<int32_t> prompt = {};
+  int64_t max_new_tokens = 128;  // 0: the prompt is computed, for its log-probabilities
+  int64_t min_new_tokens = 0;    // no stop id is drawn before so many tokens
+  SamplingParameters sampling = {};
+  std::vector<int32_t> stop_ids = {};     // the sequence ends before one of these
+  std::optional<int64_t> likeliest = {};  // given: each token comes with its log-probability and those of so many
+  bool scores_prompt = false;             // tokens of the prompt come with theirs, too
+};
+
+struct TokenScore {
+  int32_t id = 0;
+  float log_probability = 0;
+};
+/// A token with what InferenceRequest::likeliest asks for: by the model's logits, before any penalty or temperature.
+struct ScoredToken {
+  int32_t id = 0;
+  float log_probability = 0;
+  std::vector<TokenScore> likeliest = {};  // the most probable first
+};
+
+/// Hears how a request goes, within InferenceEngine::step().
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  /// It has a part of the cache. `cached`: how many tokens of its prompt need no computing.
+  virtual void on_start(int64_t /*cached*/) {}
+  /// Receives, in order, each token of a scored prompt but the first.
+  virtual void on_prompt_token(const ScoredToken& /*token*/) {}
+  /// Receives a new token. Returns false to end the sequence with it.
+  virtual bool on_token(const ScoredToken& token) = 0;
+  /// It has ended, and hears nothing more. `error`: why it failed, or what the functions above threw. Throws nothing
+  /// that the caller of step() is not to have.
+  virtual void on_end(FinishReason /*reason*/, std::exception_ptr /*error*/) {}
+};
+
+class InferenceEngine {
+ public:
+  struct Options {
+    int64_t capacity = 4096;          // the most tokens of a sequence, prompt and generated ones together
+    int64_t sequences = 8;            // how many are computed together
+    int64_t max_batch_tokens = 2048;  // how many tokens a step computes; more if more sequences than that generate
+  };
+  struct Counts {
+    int64_t running = 0, waiting = 0;
+    int64_t cached_tokens = 0;                     // in the cache, for running requests
+    int64_t prompt_tokens = 0, reused_tokens = 0;  // of all requests so far; reused: those that needed no computing
+  };
+  InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options);
+
+  /// ConfigError if the prompt is empty, has ids beyond the vocabulary, or does not fit the cache.
+  void check_prompt(std::span<const int32_t> prompt) const;
+  /// Adds a request, which begins when those before it have begun and a part of the cache is free. If the sequence that
+  /// was in that part before begins like it, that beginning is not computed again. Returns its number. ConfigError
+  /// as check_prompt() and SamplingParameters::validate().
+  uint64_t submit(InferenceRequest request, std::shared_ptr<RequestListener> listener);
+  /// Ends a request at once, and frees its part of the cache. Nothing happens if it has ended.
+  void cancel(uint64_t number);
+  void cancel_all();
+  /// Computes one step. Returns false if there is nothing to compute. A request whose logits are broken fails alone; if
+  /// the model fails, all that run fail with it, and the engine goes on.
+  bool step();
+
+  Counts counts() const;
+  const Options& options() const { return options_; }
+
+ private:
+  struct Sequence {
+    uint64_t number = 0;
+    InferenceRequest request;
+    std::shared_ptr<RequestListener> listener;
+    int64_t slot = -1;               // its sequence of the cache
+    std::vector<int32_t> next = {};  // the tokens to compute next: what is left of the prompt, or the last new token
+    std::vector<int32_t> produced = {};
+    int64_t fed = 0;  // tokens of `next` that this step computes
+  };
+  void admit(int64_t room);
+  /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.
+  int64_t take_slot(const std::vector<int32_t>& prompt);
+  void plan_step();
+  Tensor compute(std::vector<int64_t>& rows);
+  /// Reads the rows of logits that a sequence got. False if it has ended.
+  bool advance(Sequence& sequence, std::span<float> logits, int64_t rows);
+  /// Draws the next token of a sequence; the reason if it has ended with that.
+  std::optional<FinishReason> draw(Sequence& sequence, std::span<float> logits);
+  void score_prompt(const Sequence& sequence, std::span<const float> logits, int64_t rows) const;
+  void end(Sequence& sequence, FinishReason reason, std::exception_ptr error = {});
+  void fail_all(const std::exception_ptr& error);
+  const std::vector<int32_t>& held(const Sequence& sequence) const {
+    return cache_.ids[static_cast<size_t>(sequence.slot)];
+  }
+
+  Decoder& decoder_;
+  Context context_;
+  Options options_;
+  DecoderCache cache_;
+  std::deque<Sequence> waiting_;
+  std::vector<Sequence> running_;  // in the order in which they began
+  std::deque<int64_t> free_;       // parts of the cache, the longest unused first
+  uint64_t last_number_ = 0;
+  int64_t prompt_tokens_ = 0, reused_tokens_ = 0;
+};
+
+/// The token with its log-probability, and the `count` most probable ones; of equal ones the lower id comes first.
+ScoredToken score_token(std::span<const float> logits, int32_t id, int64_t count);
+
+}  // namespace nought
