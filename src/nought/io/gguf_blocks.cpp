@@ -1,8 +1,10 @@
 // How the blocks of GGUF's types are decoded: ggml's dequantize_row functions (ggml-quants.c), in fp32.
-#include <array>
+#include "nought/io/gguf_blocks.h"
+
 #include <cstring>
 
 #include "nought/io/convert.h"
+#include "nought/io/group_blocks.h"
 #include "nought/io/weight_formats.h"
 
 namespace nought {
@@ -10,7 +12,6 @@ namespace nought {
 namespace {
 
 constexpr int kSuper = 256;  // elements of a block of the K types
-constexpr float kIq4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 int byte_at(const std::byte* bytes, int64_t index) { return std::to_integer<int>(bytes[index]); }
 int signed_at(const std::byte* bytes, int64_t index) { return static_cast<int8_t>(byte_at(bytes, index)); }
@@ -80,16 +81,20 @@ void decode_q2_k(const std::byte* block, float* values) {
   }
 }
 
+/// Six bits of sub-block j, less 32.
+int scale_of_q3_k(const std::byte* scales, int j) {
+  const int four = j < 8 ? low(byte_at(scales, j)) : high(byte_at(scales, j - 8));
+  const int two = byte_at(scales, 8 + j % 4) >> (2 * (j / 4)) & 3;
+  return (four | two << 4) - 32;
+}
+
 void decode_q3_k(const std::byte* block, float* values) {
   const std::byte *codes = block + 32, *scales = block + 96;
   const float d = half_at(block, 108);
   for (int i = 0; i < kSuper; ++i) {
-    const int sub = i / 16;
-    const int four = sub < 8 ? low(byte_at(scales, sub)) : high(byte_at(scales, sub - 8));
-    const int two = byte_at(scales, 8 + sub % 4) >> (2 * (sub / 4)) & 3;
     const bool third = (byte_at(block, i % 32) >> (i / 32) & 1) != 0;
     const int q = two_bits(codes, i) - (third ? 0 : 4);
-    values[i] = d * static_cast<float>((four | two << 4) - 32) * static_cast<float>(q);
+    values[i] = d * static_cast<float>(scale_of_q3_k(scales, i / 16)) * static_cast<float>(q);
   }
 }
 
@@ -131,17 +136,22 @@ void decode_q6_k(const std::byte* block, float* values) {
 
 void decode_iq4_nl(const std::byte* block, float* values) {
   const float d = half_at(block, 0);
-  each_of_32(block + 2, values, [&](int q, int) { return d * kIq4[q]; });
+  each_of_32(block + 2, values, [&](int q, int) { return d * static_cast<float>(kIq4[static_cast<size_t>(q)]); });
+}
+
+/// The scale of sub-block j, less 32.
+int scale_of_iq4_xs(const std::byte* block, int j) {
+  const uint32_t highs = word_at(block, 0) >> 16;
+  const int byte = byte_at(block, 4 + j / 2);
+  return ((j % 2 == 0 ? low(byte) : high(byte)) | static_cast<int>(highs >> (2 * j) & 3) << 4) - 32;
 }
 
 void decode_iq4_xs(const std::byte* block, float* values) {
   const float d = half_at(block, 0);
-  const uint32_t highs = word_at(block, 0) >> 16;
   for (int j = 0; j < 8; ++j) {
-    const int byte = byte_at(block, 4 + j / 2);
-    const int scale = (j % 2 == 0 ? low(byte) : high(byte)) | static_cast<int>(highs >> (2 * j) & 3) << 4;
-    const float of_sub = d * static_cast<float>(scale - 32);
-    each_of_32(block + 8 + 16 * j, values + 32 * j, [&](int q, int) { return of_sub * kIq4[q]; });
+    const float of_sub = d * static_cast<float>(scale_of_iq4_xs(block, j));
+    each_of_32(block + 8 + 16 * j, values + 32 * j,
+               [&](int q, int) { return of_sub * static_cast<float>(kIq4[static_cast<size_t>(q)]); });
   }
 }
 
@@ -187,6 +197,64 @@ void decode_block(GgufType type, const std::byte* block, float* values) {
 }
 
 }  // namespace
+
+void read_sub_blocks(GgufType type, const std::byte* block, SubBlocks& to) {
+  const auto one = [&](float scale, float min, bool has_min) {
+    to.size = 32, to.has_mins = has_min, to.scales[0] = scale, to.mins[0] = min;
+  };
+  const auto several = [&](int count, bool has_mins, auto&& scale_and_min) {
+    to.size = kSuper / count, to.has_mins = has_mins;
+    for (int j = 0; j < count; ++j) {
+      const ScaleAndMin each = scale_and_min(j);
+      to.scales[static_cast<size_t>(j)] = each.scale, to.mins[static_cast<size_t>(j)] = each.min;
+    }
+  };
+  const auto times = [](float d, int scale) { return d * static_cast<float>(scale); };
+  switch (type) {
+    case GgufType::q4_0:
+    case GgufType::q5_0:
+    case GgufType::q8_0:
+    case GgufType::iq4_nl:
+      return one(half_at(block, 0), 0, false);
+    case GgufType::q4_1:
+    case GgufType::q5_1:
+      return one(half_at(block, 0), -half_at(block, 2), true);
+    case GgufType::mxfp4:
+      return one(e8m0_value(static_cast<uint8_t>(byte_at(block, 0))) / 2, 0, false);
+    case GgufType::q2_k:
+      return several(16, true, [&, d = half_at(block, 80), m = half_at(block, 82)](int j) {
+        return ScaleAndMin{times(d, low(byte_at(block, j))), times(m, high(byte_at(block, j)))};
+      });
+    case GgufType::q3_k:
+      return several(16, false, [&, d = half_at(block, 108)](int j) {
+        return ScaleAndMin{times(d, scale_of_q3_k(block + 96, j)), 0};
+      });
+    case GgufType::q4_k:
+    case GgufType::q5_k:
+      return several(8, true, [&, d = half_at(block, 0), m = half_at(block, 2)](int j) {
+        const ScaleAndMin sub = six_bits(block + 4, j);
+        return ScaleAndMin{d * sub.scale, m * sub.min};
+      });
+    case GgufType::q6_k:
+      return several(16, false, [&, d = half_at(block, 208)](int j) {
+        return ScaleAndMin{times(d, signed_at(block + 192, j)), 0};
+      });
+    case GgufType::iq4_xs:
+      return several(8, false, [&, d = half_at(block, 0)](int j) {
+        return ScaleAndMin{times(d, scale_of_iq4_xs(block, j)), 0};
+      });
+    case GgufType::f32:
+    case GgufType::f16:
+    case GgufType::bf16:
+      break;  // they have none
+  }
+}
+
+void decode_blocks(const WeightFormat& format, const std::byte* bytes, int64_t blocks, float* values) {
+  if (format.gguf) return decode_blocks(*format.gguf, bytes, blocks, values);
+  for (int64_t i = 0; i < blocks; ++i)
+    decode_group(format, bytes + i * format.block_bytes, {0, format.block}, values + i * format.block);
+}
 
 void decode_blocks(GgufType type, const std::byte* bytes, int64_t blocks, float* values) {
   if (type == GgufType::f32 || type == GgufType::f16 || type == GgufType::bf16) {

@@ -83,14 +83,14 @@ float PackedMatrix::scale_of(int64_t index) const {
   return factor == 1 ? scale : scale / factor;
 }
 
-float PackedMatrix::zero_of(int64_t row, int64_t group) const {
+uint8_t PackedMatrix::zero_code(int64_t row, int64_t group) const {
   const int64_t words = ceil_div(rows * bits, kWordBits);
   uint32_t code = 0;
   switch (zeros) {
     case ZeroPoints::none:
-      return 0;
+      break;
     case ZeroPoints::int8:
-      return static_cast<int8_t>(zero_codes[static_cast<size_t>(row / row_block * groups() + group)]);
+      return std::to_integer<uint8_t>(zero_codes[static_cast<size_t>(row / row_block * groups() + group)]);
     case ZeroPoints::along_rows: {
       const std::byte* of_group = zero_codes.data() + group * words * 4;
       const bool by_word = one_less && kWordBits % bits == 0;  // three bits straddle words: each is one less
@@ -105,14 +105,26 @@ float PackedMatrix::zero_of(int64_t row, int64_t group) const {
       code = field_of_words(zero_codes.data() + group * 4, groups(), row * bits, bits);
       break;
   }
-  return values[code];
+  return static_cast<uint8_t>(code);
+}
+
+float PackedMatrix::zero_of(int64_t row, int64_t group) const {
+  if (zeros == ZeroPoints::none) return 0;
+  const uint8_t code = zero_code(row, group);
+  return zeros == ZeroPoints::int8 ? static_cast<float>(static_cast<int8_t>(code)) : values[code];
+}
+
+std::vector<uint8_t> PackedMatrix::codes_of(Interval of_rows, Interval of_columns) const {
+  static const Table plain = code_values(CodeTable::natural, 8);
+  std::vector<float> numbers(static_cast<size_t>(of_rows.size() * of_columns.size()));
+  unpack(of_rows, of_columns, plain, numbers.data());
+  std::vector<uint8_t> all(numbers.size());
+  std::transform(numbers.begin(), numbers.end(), all.begin(), [](float code) { return static_cast<uint8_t>(code); });
+  return all;
 }
 
 void PackedMatrix::scale_row(int64_t row, Interval of_columns, float* target) const {
-  const int64_t first_scale = row / row_block * groups();
-  const auto scale_at = [&](int64_t group) {
-    return scale_of(scales_by_group ? group * rows + row : first_scale + group);
-  };
+  const auto scale_at = [&](int64_t group) { return scale_of(scale_index(row, group)); };
   if (format->order == CodeOrder::flat) {
     const int64_t from = row * columns;
     for (int64_t at = from + of_columns.begin; at < from + of_columns.end;) {
@@ -143,7 +155,7 @@ void PackedMatrix::scale_row(int64_t row, Interval of_columns, float* target) co
 
 /// Neighbours in the file are of different rows: a word of each in turn, so that a line of the cache serves all of
 /// them.
-void PackedMatrix::unpack_down_words(Interval of_rows, Interval of_columns, float* target) const {
+void PackedMatrix::unpack_down_words(Interval of_rows, Interval of_columns, const Table& table, float* target) const {
   const int64_t width = of_columns.size();
   const int64_t step = kWordBits % bits == 0 ? kWordBits / bits : 1;  // codes of a word; three bits straddle words
   const uint32_t mask = (1u << bits) - 1;
@@ -153,24 +165,24 @@ void PackedMatrix::unpack_down_words(Interval of_rows, Interval of_columns, floa
       float* to = target + (row - of_rows.begin) * width + column - of_columns.begin;
       const std::byte* words = codes.data() + row * 4;
       if (step == 1) {
-        *to = values[field_of_words(words, rows, column * bits, bits)];
+        *to = table[field_of_words(words, rows, column * bits, bits)];
         continue;
       }
       uint32_t word = read_at<uint32_t>(words, column / step * rows) >> (column % step * bits);
-      for (int64_t i = column; i < end; ++i, word >>= bits) *to++ = values[word & mask];
+      for (int64_t i = column; i < end; ++i, word >>= bits) *to++ = table[word & mask];
     }
     column = end;
   }
 }
 
-void PackedMatrix::unpack(Interval of_rows, Interval of_columns, float* target) const {
+void PackedMatrix::unpack(Interval of_rows, Interval of_columns, const Table& table, float* target) const {
   switch (format->order) {
     case CodeOrder::rows: {
       const int64_t row_bytes = std::ssize(codes) / rows;
       for (int64_t row = of_rows.begin; row < of_rows.end; ++row) {
         const std::byte* stream = codes.data() + row * row_bytes;
         for (int64_t column = of_columns.begin; column < of_columns.end; ++column)
-          *target++ = values[field(stream, column * bits, bits)];
+          *target++ = table[field(stream, column * bits, bits)];
       }
       return;
     }
@@ -178,20 +190,21 @@ void PackedMatrix::unpack(Interval of_rows, Interval of_columns, float* target) 
       for (int64_t row = of_rows.begin; row < of_rows.end; ++row)
         for (int64_t at = row * columns + of_columns.begin; at < row * columns + of_columns.end; ++at) {
           const auto byte = std::to_integer<size_t>(codes[static_cast<size_t>(at / 2)]);
-          *target++ = values[at % 2 == 0 ? byte >> 4 : byte & 15];
+          *target++ = table[at % 2 == 0 ? byte >> 4 : byte & 15];
         }
       return;
     case CodeOrder::down_words:
-      return unpack_down_words(of_rows, of_columns, target);
+      return unpack_down_words(of_rows, of_columns, table, target);
     case CodeOrder::awq:
       for (int64_t row = of_rows.begin; row < of_rows.end; ++row) {
         const std::byte* words = codes.data() + row / 8 * 4;
         const int place = 4 * kAwqPlace[row % 8];
         for (int64_t column = of_columns.begin; column < of_columns.end; ++column)
-          *target++ = values[read_at<uint32_t>(words, column * (rows / 8)) >> place & 15];
+          *target++ = table[read_at<uint32_t>(words, column * (rows / 8)) >> place & 15];
       }
       return;
     case CodeOrder::blocks:
+    case CodeOrder::groups:
       return;
   }
 }
@@ -209,7 +222,7 @@ void PackedMatrix::decode_whole_blocks(Interval of_rows, Interval of_columns, fl
 
 void PackedMatrix::decode(Interval of_rows, Interval of_columns, float* target) const {
   if (format->order == CodeOrder::blocks) return decode_whole_blocks(of_rows, of_columns, target);
-  unpack(of_rows, of_columns, target);
+  unpack(of_rows, of_columns, values, target);
   for (int64_t row = of_rows.begin; row < of_rows.end; ++row, target += of_columns.size())
     scale_row(row, of_columns, target);
 }

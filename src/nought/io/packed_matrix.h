@@ -18,7 +18,7 @@ namespace nought {
 
 /// Scales, or zero points, as a file has them.
 struct PackedScales {
-  enum class Kind : uint8_t { f32, f16, bf16, e4m3, e8m0, u8 };
+  using Kind = ScaleType;
   std::span<const std::byte> bytes;
   Kind kind = Kind::f32;
 
@@ -64,10 +64,21 @@ struct PackedMatrix {
   /// Decodes a rectangle, row by row, into `target`, which has room for it.
   void decode(Interval of_rows, Interval of_columns, float* target) const;
 
+  // What group_blocks.h reads, of a matrix that is no GGUF's.
+  /// The codes of a rectangle, row by row, a byte each.
+  std::vector<uint8_t> codes_of(Interval of_rows, Interval of_columns) const;
+  /// Where the scale of a group of a row lies.
+  int64_t scale_index(int64_t row, int64_t group) const {
+    return scales_by_group ? group * rows + row : row / row_block * groups() + group;
+  }
+  /// Its zero point: values[code] is subtracted.
+  uint8_t zero_code(int64_t row, int64_t group) const;
+
  private:
+  using Table = std::array<float, 256>;
   void decode_whole_blocks(Interval of_rows, Interval of_columns, float* target) const;
-  void unpack(Interval of_rows, Interval of_columns, float* target) const;
-  void unpack_down_words(Interval of_rows, Interval of_columns, float* target) const;
+  void unpack(Interval of_rows, Interval of_columns, const Table& table, float* target) const;
+  void unpack_down_words(Interval of_rows, Interval of_columns, const Table& table, float* target) const;
   void scale_row(int64_t row, Interval of_columns, float* target) const;
   float scale_of(int64_t index) const;
   float zero_of(int64_t row, int64_t group) const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 
 #include "nought/base/error.h"
@@ -107,7 +106,8 @@ std::string_view gguf_type_name(uint32_t number) {
 std::string_view name_of(GgufType type) { return weight_format(type).name; }
 
 float e8m0_value(uint8_t code) {
-  return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{code} - 127);
+  if (code == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(code == 0 ? uint32_t{1} << 22 : uint32_t{code} << 23);  // 2^-127 is subnormal
 }
 
 std::array<float, 256> code_values(CodeTable table, int bits) {

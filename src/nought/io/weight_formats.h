@@ -48,7 +48,8 @@ enum class CodeOrder : uint8_t {
   rows,        // row after row, lowest bits first; a row begins at a whole word
   flat,        // the flattened matrix, the high four bits of a byte first
   down_words,  // GPTQ: int32 words of neighbours along `in`, words of one `in` side by side
-  awq          // int32 words of eight outputs in the order 0 2 4 6 1 3 5 7
+  awq,         // int32 words of eight outputs in the order 0 2 4 6 1 3 5 7
+  groups       // in memory alone: a folder's codes in blocks along rows (group_blocks.h)
 };
 /// What a code stands for.
 enum class CodeTable : uint8_t {
@@ -69,6 +70,8 @@ enum class ScaleKind : uint8_t {
   e8m0,      // the exponent of a power of two
   quantized  // a code itself, of scales in larger blocks
 };
+/// The dtype of scales that are stored.
+enum class ScaleType : uint8_t { f32, f16, bf16, e4m3, e8m0, u8 };
 /// What is subtracted.
 enum class OffsetKind : uint8_t { none, zero_point, minimum };
 
@@ -82,6 +85,9 @@ struct WeightFormat {
   ScaleKind scales = ScaleKind::stored;
   OffsetKind offset = OffsetKind::none;
   std::optional<GgufType> gguf = std::nullopt;
+  // What groups have:
+  ScaleType scale_type = ScaleType::f32;
+  float factor = 1;  // divides all scales
 
   /// Bits of one weight of a type of GGUF, with its share of the scales.
   double bits_per_weight() const { return 8.0 * static_cast<double>(block_bytes) / static_cast<double>(block); }
@@ -106,6 +112,8 @@ float e8m0_value(uint8_t code);
 /// What each code of a format stands for; biased ones have so many bits.
 std::array<float, 256> code_values(CodeTable table, int bits);
 
+/// Decodes whole blocks of a format that has them: a type of GGUF, or groups.
+void decode_blocks(const WeightFormat& format, const std::byte* bytes, int64_t blocks, float* values);
 /// Decodes whole blocks of a type of GGUF. `values` has room for blocks * block elements.
 void decode_blocks(GgufType type, const std::byte* bytes, int64_t blocks, float* values);
 
