@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "nought/io/weight_formats.h"
 #include "nought/kernels/four_bits.h"
 #include "nought/kernels/kernels.h"
 
@@ -37,11 +38,17 @@ bool can_be_quantized(ParameterRole role) {
 
 const Context& UnitStore::context() const { throw Error("these parameters are kept without kernels to decode them"); }
 
+int64_t Parameter::stored(int64_t elements) const {
+  if (!quantized || codes.kind == CodeKind::q8_0) return elements;
+  return is_four_bits(codes.kind) ? elements / 2 : bytes_of_blocks(*codes.format, elements);
+}
+
 ParameterView::ParameterView(Unit& unit, size_t first, size_t last, Shape shape)
     : unit_(&unit), first_(first), last_(last), shape_(shape) {
-  require<ShapeError>(range().size() * unit.parameters()[first].packed() == shape.numel(),
-                      "parameter {} of {} elements cannot have shape {}", unit.parameters()[first].name, range().size(),
-                      shape);
+  int64_t numel = 0;
+  for (size_t i = first; i <= last; ++i) numel += unit.parameters()[i].shape.numel();
+  require<ShapeError>(numel == shape.numel(), "parameter {} of {} elements cannot have shape {}",
+                      unit.parameters()[first].name, numel, shape);
 }
 
 Interval ParameterView::range() const {
@@ -64,8 +71,10 @@ Weight ParameterView::weight() const {
   const Parameter& first = unit_->parameters()[first_];
   UnitStore& store = unit_->store();
   const Segment& segment = unit_->segments()[first.segment];
-  const Tensor codes = store.values(*unit_, first.segment), scales = store.values(*unit_, segment.scales);
+  const Tensor codes = store.values(*unit_, first.segment);
   const auto [begin, end] = range();
+  if (first.codes.kind == CodeKind::blocks) return {shape_, codes.flat(begin, end), bands()};
+  const Tensor scales = store.values(*unit_, segment.scales);
   const Tensor of_blocks = scales.flat(begin / kCodeBlockBytes, end / kCodeBlockBytes);
   if (!is_four_bits(first.codes.kind))
     return {codes.flat(begin, end).reshape(shape_), of_blocks.reshape(scales_shape(shape_))};
@@ -83,6 +92,18 @@ Weight ParameterView::weight() const {
                              .scales = decoded.flat(blocks.begin, blocks.end)});
   }
   return {first.codes.kind, shape_, codes.flat(begin, end), decoded};
+}
+
+std::vector<Weight::Band> ParameterView::bands() const {
+  std::vector<Weight::Band> bands;
+  int64_t end = 0;
+  for (size_t i = first_; i <= last_; ++i) {
+    const Parameter& parameter = unit_->parameters()[i];
+    end += parameter.shape.numel();
+    if (bands.empty() || bands.back().format != parameter.codes.format) bands.push_back({parameter.codes.format, end});
+    bands.back().end = end;
+  }
+  return bands;
 }
 
 GradSink ParameterView::gradient(UnitStore& store) const {
@@ -141,7 +162,7 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
 
 namespace {
 
-DType dtype_of_codes(CodeKind kind) { return is_four_bits(kind) ? DType::u8 : DType::i8; }
+DType dtype_of_codes(CodeKind kind) { return kind == CodeKind::q8_0 ? DType::i8 : DType::u8; }
 
 DType dtype_of_scales(const Parameter& parameter) {
   if (!is_four_bits(parameter.codes.kind)) return DType::f16;
@@ -156,6 +177,8 @@ int64_t nested_size(int64_t elements) {
 }  // namespace
 
 size_t Unit::segment_for(const Parameter& parameter) {
+  WeightCodes codes = parameter.codes;
+  codes.format = nullptr;  // blocks of all formats lie in one segment
   const Segment wanted{
       .trainable = parameter.trainable,
       .dtype = parameter.quantized ? dtype_of_codes(parameter.codes.kind) : parameter.dtype,
@@ -163,7 +186,7 @@ size_t Unit::segment_for(const Parameter& parameter) {
       .cut_along = parameter.placement.axes(),
       .partial_along = parameter.partial_along,
       .copied = parameter.copied,
-      .codes = parameter.codes,
+      .codes = codes,
       .nested = parameter.nests_scales ? size_t{1} : 0,
   };
   const auto shares = [&](const Segment& segment) {
@@ -176,7 +199,7 @@ size_t Unit::segment_for(const Parameter& parameter) {
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
   const size_t segment = segments_.size();
   segments_.push_back(wanted);
-  if (!parameter.quantized) return segment;
+  if (!parameter.quantized || codes.kind == CodeKind::blocks) return segment;
   const auto add = [&](SegmentContent content, DType dtype) {
     segments_.push_back({.trainable = false,
                          .dtype = dtype,
@@ -206,10 +229,10 @@ void Unit::place(size_t index) {
                          parameter.name);
   }
   const int64_t begin = parameter.joined ? found->size : round_up(found->size, kAlignment);
-  parameter.range = {begin, begin + parameter.shape.numel() / parameter.packed()};
+  parameter.range = {begin, begin + parameter.stored(parameter.shape.numel())};
   found->parameters.push_back(index);
   found->size = parameter.range.end;
-  if (!parameter.quantized) return;
+  if (!parameter.quantized || parameter.codes.kind == CodeKind::blocks) return;
   segments_[found->scales].size = found->size / kCodeBlockBytes;
   if (!parameter.nests_scales) return;
   Segment& nested = segments_[found->nested];
@@ -231,8 +254,8 @@ void Unit::choose_trained(const std::function<bool(const Parameter&)>& is_traine
 }
 
 void Unit::become_codes(Parameter& parameter, WeightCodes codes) const {
-  const bool four = is_four_bits(codes.kind);
-  const int bits = four ? 4 : 8;
+  const bool four = is_four_bits(codes.kind), blocks = codes.kind == CodeKind::blocks;
+  const int bits = four ? 4 : blocks ? codes.format->bits : 8;
   require<ConfigError>(can_be_quantized(parameter.role) && !parameter.dtype,
                        "{} cannot be kept quantized to {} bits: only matrices of products and tables can",
                        parameter.name, bits);
@@ -241,6 +264,10 @@ void Unit::become_codes(Parameter& parameter, WeightCodes codes) const {
     require<ConfigError>(shape.rank() > 1 && shape.numel() % kFourBitBlock == 0,
                          "{} {} cannot be kept quantized to 4 bits: its elements are not whole blocks of {}",
                          parameter.name, shape, kFourBitBlock);
+  } else if (blocks) {
+    require<ConfigError>(shape.rank() > 1 && shape[-1] % codes.format->block == 0,
+                         "{} {} cannot be kept as {}: its rows are not whole blocks of {}", parameter.name, shape,
+                         codes.format->name, codes.format->block);
   } else {
     require<ConfigError>(shape.rank() > 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
                          "{} {} cannot be kept quantized to 8 bits: its rows are not whole blocks of {}",
@@ -253,11 +280,16 @@ void Unit::become_codes(Parameter& parameter, WeightCodes codes) const {
 }
 
 void Unit::choose_quantized(const std::function<bool(const Parameter&)>& is_quantized, WeightCodes codes) {
+  choose_codes([&](const Parameter& each) { return is_quantized(each) ? std::optional(codes) : std::nullopt; });
+}
+
+void Unit::choose_codes(const std::function<std::optional<WeightCodes>(const Parameter&)>& codes_of) {
   require(store_ == nullptr, "unit {} is in use; what is kept as codes must be chosen before", name_);
   for (Parameter& parameter : parameters_) {
-    parameter.quantized = is_quantized(parameter);
+    const std::optional<WeightCodes> codes = codes_of(parameter);
+    parameter.quantized = codes.has_value();
     parameter.codes = {}, parameter.nests_scales = false, parameter.nested = {};
-    if (parameter.quantized) become_codes(parameter, codes);
+    if (codes) become_codes(parameter, *codes);
   }
   lay_out();
 }

@@ -93,17 +93,19 @@ struct Parameter {
   bool joined = false;        // begins where the parameter before it ends
   size_t order = 0;           // its place in the declarations of its Unit and of the tiles of that
   size_t segment = 0;         // where it lies, in Unit::segments()
-  Interval range = {};        // elements in the flat buffer of the segment; of 4-bit codes, two are one
+  Interval range = {};        // elements in the flat buffer of the segment, as many as it takes there
   Interval nested = {};       // elements in that of the scales of its scales
 
-  /// How many elements of 4-bit codes an element of the buffer holds: 2, and 1 of all else.
-  int64_t packed() const { return quantized && is_four_bits(codes.kind) ? 2 : 1; }
+  /// How many elements of the buffer so many of its elements take: half as many bytes of 4-bit codes, the bytes of
+  /// whole blocks, and of all else as many.
+  int64_t stored(int64_t elements) const;
 };
 
 /// What the buffer of a segment holds.
 enum class SegmentContent : uint8_t {
   values,  // It holds its parameters in their dtype.
-  codes,   // It holds its parameters as codes: i8, or u8 of two. The scales are in a segment of their own.
+  codes,   // It holds its parameters as codes: i8, or u8 of two. The scales are in a segment of their own. Or it holds
+           // blocks, as bytes, each parameter in a format of its own; there is no segment of scales.
   scales,  // It holds the scales of a segment of codes, in the order of their blocks, and has no parameters: f16 of
            // Q8_0, f32 of 4-bit codes, or u8, where they are codes themselves.
   nested,  // It holds, of each parameter of such a segment of codes, f32: the offset of its scales, then their scales.
@@ -119,7 +121,7 @@ struct Segment {
   bool copied = false;                  // other ranks own its parameters; see Parameter
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
-  WeightCodes codes = {};               // the parameters are kept so
+  WeightCodes codes = {};               // the parameters are kept so; blocks have their format each
   size_t scales = 0;                    // where the scales of codes lie: the index of that segment
   size_t nested = 0;                    // where the scales of scales lie; 0: there are none
 };
@@ -152,6 +154,8 @@ class ParameterView {
   Tensor value() const;
   /// The weight, dense or quantized.
   Weight weight() const;
+  /// The formats of the blocks that the parameters are kept in.
+  std::vector<Weight::Band> bands() const;
   /// Where `store` wants this view's gradient: the first writer of a reduction overwrites, later ones add. Undefined if
   /// it is not trained; Error for codes. Functions ask for it through the Gradients or the Tape, which know the store.
   GradSink gradient(UnitStore& store) const;
@@ -246,6 +250,8 @@ class Unit {
   /// Chooses what is kept as codes, and lays the parameters out anew. Those are no longer trained. ConfigError if one
   /// cannot be, by its role or because it has no whole blocks, and if joined parameters are told apart.
   void choose_quantized(const std::function<bool(const Parameter&)>& is_quantized, WeightCodes codes = {});
+  /// Does so where parameters are kept each in codes of its own; nothing: it stays dense.
+  void choose_codes(const std::function<std::optional<WeightCodes>(const Parameter&)>& codes_of);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Segment>& segments() const { return segments_; }

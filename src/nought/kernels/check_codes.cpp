@@ -1,5 +1,6 @@
 // Checks of weights of codes, and of what makes and decodes them.
 #include "nought/base/math.h"
+#include "nought/io/weight_formats.h"
 #include "nought/kernels/check.h"
 #include "nought/kernels/four_bits.h"
 
@@ -33,9 +34,20 @@ void check_four_bits(std::string_view operation, std::string_view name, const We
   CodesOperand{operation, "scales", weight.scales}.require_size(DType::f32, numel / kFourBitBlock);
 }
 
+void check_blocks(std::string_view operation, std::string_view name, const Weight& weight) {
+  const auto& bands = weight.bands();
+  require<ShapeError>(!bands.empty() && bands.back().end == weight.numel() && weight.shape().rank() >= 1,
+                      "{}: {} is {}, and its bands of formats do not end with it", operation, name, weight.str());
+  for (const Weight::Band& band : bands)
+    require<ShapeError>(weight.dim(-1) % band.format->block == 0, "{}: {} is {}, expected rows of whole blocks of {}",
+                        operation, name, weight.str(), band.format->block);
+  CodesOperand{operation, name, weight.values}.require_size(DType::u8, bytes_before(bands, weight.numel()));
+}
+
 }  // namespace
 
 void check_codes(std::string_view operation, std::string_view name, const Weight& weight) {
+  if (weight.is_blocks()) return check_blocks(operation, name, weight);
   if (weight.is_four_bits()) return check_four_bits(operation, name, weight);
   const Shape& shape = weight.shape();
   require<ShapeError>(shape.rank() >= 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
@@ -53,7 +65,8 @@ void check_shapes(const QuantizeBlocks& op) {
 }
 
 void check_shapes(const DequantizeBlocks& op) {
-  if (!op.weight.is_four_bits()) CodesOperand{"DequantizeBlocks", "codes", op.weight.values}.require_dtype(DType::i8);
+  if (op.weight.kind() == CodeKind::q8_0)
+    CodesOperand{"DequantizeBlocks", "codes", op.weight.values}.require_dtype(DType::i8);
   check_codes("DequantizeBlocks", "codes", op.weight);
   CodesOperand{"DequantizeBlocks", "x", op.x}.require_floats(op.weight.numel());
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/kernels/check.h"
+#include "nought/kernels/cpu/blocks.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
@@ -136,7 +137,43 @@ namespace nought::cpu {
 HWY_EXPORT(decode_to);
 HWY_EXPORT(decode_four_bits_to);
 
+namespace {
+
+void decode_bands(const Weight& weight, Interval elements, DType dtype, std::byte* to, bool add) {
+  const std::byte* bytes = weight.values.raw();
+  int64_t first = 0;
+  for (const Weight::Band& band : weight.bands()) {
+    const Interval part = intersect(elements, {first, band.end});
+    if (!part.empty()) {
+      decode_stretch(*band.format, bytes, {part.begin - first, part.end - first}, dtype, to, add);
+      to += part.size() * size_of(dtype);
+    }
+    bytes += bytes_of_blocks(*band.format, band.end - first);
+    first = band.end;
+  }
+}
+
+}  // namespace
+
+std::optional<BlockRows> rows_of_blocks(const Weight& weight, Interval rows) {
+  const int64_t columns = weight.dim(-1);
+  int64_t first = 0;  // element
+  const std::byte* bytes = weight.values.raw();
+  for (const Weight::Band& band : weight.bands()) {
+    const WeightFormat& format = *band.format;
+    if (rows.begin * columns < band.end) {
+      if (rows.end * columns > band.end) return std::nullopt;
+      return BlockRows{&format, bytes + bytes_of_blocks(format, rows.begin * columns - first),
+                       bytes_of_blocks(format, columns)};
+    }
+    bytes += bytes_of_blocks(format, band.end - first);
+    first = band.end;
+  }
+  return std::nullopt;
+}
+
 void decode(const Weight& weight, int64_t begin, int64_t count, DType dtype, void* to, bool add) {
+  if (weight.is_blocks()) return decode_bands(weight, {begin, begin + count}, dtype, static_cast<std::byte*>(to), add);
   if (weight.is_four_bits()) {
     HWY_DYNAMIC_DISPATCH(decode_four_bits_to)
     (weight.values.data<uint8_t>(), weight.scales.data<float>(), four_bit_values(weight.kind()).data(),
@@ -164,8 +201,9 @@ void run(const QuantizeBlocks& op) {
 void run(const DequantizeBlocks& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
   check(op);
-  const int64_t block = block_of(op.weight.kind());
-  parallel_rows(op.weight.scales.numel(), block, [&](int64_t begin, int64_t end) {
+  // Rows of whole blocks, or stretches of codes of 4 bits, which need not begin with rows.
+  const int64_t block = op.weight.is_four_bits() ? kFourBitBlock : std::max<int64_t>(1, op.weight.dim(-1));
+  parallel_rows(op.x.numel() / block, block, [&](int64_t begin, int64_t end) {
     decode(op.weight, begin * block, (end - begin) * block, op.x.dtype(),
            op.x.raw() + begin * block * size_of(op.x.dtype()));
   });

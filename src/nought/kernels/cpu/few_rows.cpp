@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "nought/kernels/cpu/few_rows.cpp"
 #include <hwy/foreach_target.h>
 
-#include "nought/kernels/cpu/words-inl.h"
+#include "nought/kernels/cpu/few_rows_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
@@ -135,11 +135,35 @@ class FewRows {
     for (int64_t begin = 0; begin < k; begin += chunk_) {
       const Interval chunk{begin, std::min(k, begin + chunk_)};
       std::fill_n(sums, m * width_, 0.0f);
-      if (product_.codes != nullptr) decode_columns(columns, chunk);
-      product_.transpose_b ? add_transposed(columns, chunk) : add_stored(columns, chunk);
+      if (!add_blocks(columns, chunk)) {
+        if (product_.codes != nullptr) decode_columns(columns, chunk);
+        product_.transpose_b ? add_transposed(columns, chunk) : add_stored(columns, chunk);
+      }
       gather(columns, chunk.begin == 0);
     }
     finish(columns);
+  }
+
+  /// Adds the products of columns that are rows of blocks of GGUF. False: nothing was added, as the kernel does not
+  /// take them.
+  bool add_blocks([[maybe_unused]] Interval columns, [[maybe_unused]] Interval chunk) const {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<Words, WideWords<float>>) {
+      const int64_t m = product_.sizes.m;
+      if (product_.codes == nullptr || !product_.codes->is_blocks() || m > kTileRows) return false;
+      const std::optional<BlockRows> rows = rows_of_blocks(*product_.codes, columns);
+      const bool whole = columns.size() % kBlockColumns == 0 && chunk.begin % 16 == 0 && chunk.size() % 16 == 0;
+      if (!rows || !whole || !rows->format->gguf) return false;
+      with_count<kTileRows>(m, [&](auto count) HWY_ATTR {
+        for (int64_t j = 0; j < columns.size(); j += kBlockColumns)
+          add_block_columns<Words, decltype(count)::value>(*rows->format, rows->bytes + j * rows->row_bytes,
+                                                           rows->row_bytes, chunk, factors_ + chunk.begin, stride_,
+                                                           sums_.template data<float>() + j, width_);
+      });
+      return true;
+    }
+#endif
+    return false;
   }
 
   void decode_columns(Interval columns, Interval chunk) const {
@@ -286,7 +310,7 @@ namespace nought::cpu {
 HWY_EXPORT(multiply_few_rows);
 
 void multiply_few(const Product& product) {
-  if (product.codes != nullptr && !product.codes->is_four_bits()) return multiply_few_by_codes(product);
+  if (product.codes != nullptr && product.codes->kind() == CodeKind::q8_0) return multiply_few_by_codes(product);
   HWY_DYNAMIC_DISPATCH(multiply_few_rows)(product, has_bf16_units());
 }
 

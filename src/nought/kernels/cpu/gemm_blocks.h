@@ -72,7 +72,8 @@ class Block {
   /// Codes are decoded, those of 8 bits in whole blocks, to dense rows, which are packed like others.
   void pack_codes(Interval chunk) const {
     const Interval outer = product_.transpose_b ? columns_ : chunk, inner = product_.transpose_b ? chunk : columns_;
-    const int64_t whole = product_.codes->is_four_bits() ? 1 : kCodeBlock;  // blocks of 4 bits need not begin with rows
+    // Blocks of other codes need not begin with rows, or are decoded in parts.
+    const int64_t whole = product_.codes->kind() == CodeKind::q8_0 ? kCodeBlock : 1;
     const int64_t begin = inner.begin / whole * whole, length = round_up(inner.end, whole) - begin;
     const Scratch rows(bytes_for<Element>(outer.size() * length));
     for (int64_t i = 0; i < outer.size(); ++i)
