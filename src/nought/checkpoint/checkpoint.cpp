@@ -61,7 +61,8 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local, boo
       const auto values = [&residency, at, elements = piece.in_segment] { return residency.read(at, elements); };
       const Parameter* parameter = &units[at.unit]->parameters()[piece.parameter];
       if (segment.content == SegmentContent::codes) {
-        require(!is_four_bits(segment.codes.kind), "4-bit codes are in no checkpoint: they are a frozen model's");
+        require(segment.codes.kind == CodeKind::q8_0, "{} codes are in no checkpoint: they are a frozen model's",
+                name_of(segment.codes.kind));
         const SegmentIndex scales{at.unit, segment.scales};
         const int64_t first = owned(scales).begin + (piece.in_segment.begin - mine.begin) / kCodeBlockBytes;
         const Interval blocks{first, first + piece.in_segment.size() / kCodeBlockBytes};

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/zero/blocks.h"
 #include "nought/zero/codes.h"
 #include "nought/zero/four_bits.h"
 #include "nought/zero/placement.h"
@@ -100,6 +101,11 @@ void ShardedModel::load_kept(const StateSource& source) {
     }
     residency_.begin_update(at, Pool::device, /*reads=*/false);
     const Tensor stored = residency_.updating(at);
+    if (segment.codes.kind == CodeKind::blocks) {
+      load_blocks(context_, mesh_, source, unit, at.segment, {kept, stored});
+      residency_.end_update(at);
+      continue;
+    }
     if (segment.content == SegmentContent::codes) {
       const SegmentIndex scales{at.unit, segment.scales};
       residency_.begin_update(scales, Pool::device, /*reads=*/false);
@@ -138,7 +144,7 @@ Tensor ShardedModel::held_parameter(const Unit& unit, const Parameter& parameter
   const auto [begin, end] = parameter.range;
   const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
   if (!parameter.quantized) return flat;
-  if (is_four_bits(parameter.codes.kind)) {
+  if (parameter.codes.kind != CodeKind::q8_0) {
     const auto index = static_cast<size_t>(&parameter - unit.parameters().data());
     // A view of a Unit reads what is leased.
     return decoded(context_, ParameterView(*model_.units()[unit.index()], index, index, parameter.shape).weight(),

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -23,6 +24,14 @@ struct StoredFourBits {
   NestedScales nested_scales() const;
 };
 
+/// A tensor in blocks along its rows, as a row of the table of formats has them (io/weight_formats.h).
+struct StoredBlocks {
+  const WeightFormat* format = nullptr;
+  /// Writes the bytes of `elements` of the flattened global tensor, whole blocks, one behind the other. It is called
+  /// while the source lives.
+  std::function<void(Interval elements, std::byte* to)> read;
+};
+
 /// Gives any elements of any parameter: initial values, a Hugging Face folder, a checkpoint. Layouts ask for what they
 /// own of the global tensors, so the values never depend on the layout.
 class StateSource {
@@ -37,6 +46,8 @@ class StateSource {
   }
   /// The global tensor if the source has it in codes of 4 bits, in whole blocks.
   virtual std::optional<StoredFourBits> four_bits(const Parameter& /*parameter*/) const { return std::nullopt; }
+  /// The global tensor if the source has it in blocks along its rows, or in codes that make such blocks.
+  virtual std::optional<StoredBlocks> blocks(const Parameter& /*parameter*/) const { return std::nullopt; }
 };
 
 /// source.fill() for a destination on any device.
