@@ -25,7 +25,7 @@ class Quantised : public ::testing::Test {
                         bool keeps_codes = false) {
     test::TrainingCase on{.model = ModelConfig::from_folder(model), .mesh = mesh, .settings = {}};
     if (keeps_codes)
-      on.prepare = [&](Decoder& decoder) { EXPECT_TRUE(keep_stored_codes(ModelSource(model), decoder)); };
+      on.prepare = [&](Decoder& decoder) { EXPECT_FALSE(keep_stored_codes(ModelSource(model), decoder).empty()); };
     on.load = [&](ShardedModel& sharded_model, Decoder&) { sharded_model.load(ModelSource(model).weights()); };
     SCOPED_TRACE(on.str());
     ProbeOutput output;
@@ -85,6 +85,25 @@ TEST_F(Quantised, the_codes_of_nf4_may_be_kept_and_have_the_same_logits) {
   const std::string folder = golden_folder("quant/bnb_nf4");
   expect_on({}, folder, folder + "/golden.safetensors", /*keeps_codes=*/true);
   expect_on(sharded(2, 3), folder, folder + "/golden.safetensors", /*keeps_codes=*/true);
+}
+
+/// One product of rows in several formats (Q4_K_M), rotated heads, stacked experts; packed codes of folders, with zero
+/// points and without.
+NOUGHT_SIZE(medium);
+TEST_F(Quantised, the_blocks_of_other_formats_may_be_kept_and_have_the_same_logits) {
+  for (const char* name : {"llama_q4_k_m", "qwen2_q4_0", "qwen3moe_q5_1"}) {
+    const std::string file = golden_folder(std::string("quant/gguf/") + name);
+    expect_on({}, file + ".gguf", file + ".safetensors", /*keeps_codes=*/true);
+    expect_on(sharded(2, 3), file + ".gguf", file + ".safetensors", /*keeps_codes=*/true);
+    expect_on({.sizes = {.pipeline = 2}}, file + ".gguf", file + ".safetensors", /*keeps_codes=*/true);
+  }
+  for (const char* name : {"gptq4", "awq4", "ct_int4", "ct_int8", "ct_fp8", "ct_nvfp4", "fp8_blocks", "bnb_int8"}) {
+    const std::string folder = golden_folder(std::string("quant/") + name);
+    expect_on({}, folder, folder + "/golden.safetensors", /*keeps_codes=*/true);
+  }
+  const std::string gptq = golden_folder("quant/gptq4"), moe = golden_folder("quant/gguf/qwen3moe_q5_1");
+  expect_on({.sizes = {.tensor = 2}}, gptq, gptq + "/golden.safetensors", /*keeps_codes=*/true);
+  expect_on({.sizes = {.shard = 2, .expert = 2}}, moe + ".gguf", moe + ".safetensors", /*keeps_codes=*/true);
 }
 
 std::vector<float> values_of(const StateSource& source, const Parameter& parameter, Memory& memory) {

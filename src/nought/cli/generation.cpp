@@ -127,7 +127,9 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
   if (world.rank() == 0) say_choice(source_.choice());
-  keep_stored_codes(source_, decoder_);
+  const bool on_host = context.memory->device().is_host();
+  const std::vector<KeptFormat> kept = keep_stored_codes(source_, decoder_, /*reads_blocks=*/on_host);
+  if (world.rank() == 0 && !kept.empty()) fmt::print(stderr, "[weights: kept as {}]\n", describe(kept));
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());

@@ -65,6 +65,9 @@ class AdapterWeights final : public StateSource {
   std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
     return saves(parameter) ? std::nullopt : base_.four_bits(parameter);
   }
+  std::optional<StoredBlocks> blocks(const Parameter& parameter) const override {
+    return saves(parameter) ? std::nullopt : base_.blocks(parameter);
+  }
 
  private:
   struct One {

@@ -1,6 +1,7 @@
 #include "nought/weights/gguf_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -55,6 +56,55 @@ void read_part(const GgufPlace& place, const GgufPart& part, const PackedMatrix&
     for (; first < last; ++first)
       for (int64_t i = 0; i < lines[first].count; ++i)
         values[static_cast<size_t>(lines[first].from + i * lines[first].stride)] = place.loaded(*from++);
+  }
+}
+
+/// Whole blocks of a sheet that lie behind each other in a tensor, too.
+struct Run {
+  Interval elements;       // of the first sheet
+  int64_t to = 0;          // where they lie in the tensor
+  int64_t step = 0;        // from one sheet to the next there
+  const std::byte* bytes;  // of the tensor
+};
+
+/// All of a sheet, in its order, if its blocks are those of the tensors, in one format.
+std::optional<std::vector<Run>> runs_of(const GgufPlace& place, const std::vector<PackedMatrix>& matrices,
+                                        int64_t numel, const WeightFormat& format) {
+  if (format.block == 1 || place.offset != 0 || place.factor != 1 || place.negative_exp) return std::nullopt;
+  const auto whole = [&](int64_t count) { return count % format.block == 0; };
+  std::vector<Run> runs;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const GgufPart& part = place.parts[i];
+    if (matrices[i].format != &format) return std::nullopt;
+    const std::byte* bytes = matrices[i].codes.data();
+    if (place.in_order()) {
+      runs.push_back({{0, numel}, part.to, 0, bytes});
+    } else {
+      for (const GgufLine& line : part.lines()) {
+        if (line.stride != 1) return std::nullopt;
+        runs.push_back({{line.from, line.from + line.count}, line.to, part.step, bytes});
+      }
+    }
+  }
+  std::ranges::sort(runs, {}, [](const Run& run) { return run.elements.begin; });
+  for (const Run& run : runs)
+    if (!whole(run.elements.begin) || !whole(run.elements.size()) || !whole(run.to) || !whole(run.step))
+      return std::nullopt;
+  return runs;
+}
+
+/// The bytes of `elements`, whole blocks.
+void read_runs(const std::vector<Run>& runs, int64_t sheet, const WeightFormat& format, Interval elements,
+               std::byte* to) {
+  for (int64_t at = elements.begin; at < elements.end;) {
+    const int64_t which = at / sheet, within = at % sheet;
+    const auto behind = std::ranges::upper_bound(runs, within, {}, [](const Run& run) { return run.elements.begin; });
+    const Run& run = *std::prev(behind);
+    const int64_t count = std::min(run.elements.end - within, elements.end - at);
+    const int64_t from = run.to + which * run.step + within - run.elements.begin;
+    const int64_t bytes = count / format.block * format.block_bytes;
+    std::memcpy(to, run.bytes + from / format.block * format.block_bytes, static_cast<size_t>(bytes));
+    at += count, to += bytes;
   }
 }
 
@@ -166,6 +216,21 @@ StoredWeights::Storage GgufWeights::storage_of(const Parameter& parameter) const
   const Held& held = held_.at(parameter.name);
   const WeightFormat& format = weight_format(held.entries.front()->type);
   return {std::string(format.name), parameter.placement.global.numel() / format.block * format.block_bytes};
+}
+
+std::optional<StoredBlocks> GgufWeights::blocks(const Parameter& parameter) const {
+  const auto found = held_.find(parameter.name);
+  if (found == held_.end() || parameter.placement.global.rank() < 2) return std::nullopt;
+  const Held& held = found->second;
+  const WeightFormat& format = *held.matrices.front().format;
+  std::optional<std::vector<Run>> runs = runs_of(held.place, held.matrices, parameter.placement.global.numel(), format);
+  if (!runs || parameter.placement.global[-1] % format.block != 0) return std::nullopt;
+  const int64_t sheet = held.place.in_order() ? parameter.placement.global.numel() : held.place.sheet;
+  return StoredBlocks{&format,
+                      [this, &held, &format, sheet, runs = std::move(*runs)](Interval elements, std::byte* to) {
+                        read_runs(runs, sheet, format, elements, to);
+                        for (const GgufEntry* entry : held.entries) file_.release(*entry);
+                      }};
 }
 
 std::string GgufWeights::content_hash() const {

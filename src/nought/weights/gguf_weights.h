@@ -28,6 +28,7 @@ class GgufWeights final : public StoredWeights {
   const std::vector<std::string>& unused() const override { return unused_; }
   bool decodes(const Parameter& parameter) const override;
   Storage storage_of(const Parameter& parameter) const override;
+  std::optional<StoredBlocks> blocks(const Parameter& parameter) const override;
   int64_t num_files() const override { return static_cast<int64_t>(file_.num_files()); }
   int64_t file_bytes() const override { return file_.file_bytes(); }
 

@@ -147,6 +147,18 @@ std::optional<StoredFourBits> HfWeights::four_bits(const Parameter& parameter) c
   return packed == packed_.end() ? std::nullopt : four_bits_of(packed->second.tensor);
 }
 
+std::optional<StoredBlocks> HfWeights::blocks(const Parameter& parameter) const {
+  const auto packed = packed_.find(parameter.name);
+  if (packed == packed_.end()) return std::nullopt;
+  std::optional<StoredBlocks> stored = blocks_of(packed->second.tensor);
+  if (!stored) return stored;
+  stored->read = [this, read = stored->read, &parts = packed->second.parts](Interval elements, std::byte* to) {
+    read(elements, to);
+    for (const std::string& part : parts) files_.file_of(part).release(files_.at(part));
+  };
+  return stored;
+}
+
 std::string HfWeights::hash_of(const std::string& tensor) const {
   const SafetensorsFile& file = files_.file_of(tensor);
   const TensorEntry& entry = file.at(tensor);

@@ -41,6 +41,7 @@ class HfWeights final : public StoredWeights {
   bool decodes(const Parameter& parameter) const override { return packed_.contains(parameter.name); }
   Storage storage_of(const Parameter& parameter) const override;
   std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override;
+  std::optional<StoredBlocks> blocks(const Parameter& parameter) const override;
   int64_t num_files() const override { return files_.num_files(); }
   int64_t file_bytes() const override { return files_.file_bytes(); }
   /// How many bytes of the files fill() has read.

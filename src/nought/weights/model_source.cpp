@@ -223,6 +223,9 @@ class PartedHead final : public StateSource {
   std::optional<StoredFourBits> four_bits(const Parameter& parameter) const override {
     return weights_->four_bits(parameter);
   }
+  std::optional<StoredBlocks> blocks(const Parameter& parameter) const override {
+    return weights_->blocks(table_ != nullptr && parameter.name == head_ ? *table_ : parameter);
+  }
 
  private:
   std::unique_ptr<StateSource> weights_;

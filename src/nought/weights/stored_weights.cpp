@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
+#include "nought/io/group_blocks.h"
 #include "nought/kernels/four_bits.h"
 
 namespace nought {
+
+namespace {
+
+/// Rows whose blocks are made at a time: words of some formats are those of several rows.
+constexpr int64_t kRowsAtOnce = 64;
+
+}  // namespace
 
 std::optional<StoredFourBits> four_bits_of(const PackedTensor& packed) {
   const PackedMatrix& matrix = packed.matrix;
@@ -30,6 +38,27 @@ std::optional<StoredFourBits> four_bits_of(const PackedTensor& packed) {
   stored.nested = matrix.nested;
   stored.offset = matrix.nested_offset;
   return stored;
+}
+
+std::optional<StoredBlocks> blocks_of(const PackedTensor& packed) {
+  const bool plain = !packed.transposed && packed.offset == 0 && packed.factor == 1 && packed.shape.rank() > 1 &&
+                     packed.shape[-1] == packed.matrix.columns;
+  const WeightFormat* format = plain ? group_format(packed.matrix) : nullptr;
+  if (format == nullptr) return std::nullopt;
+  return StoredBlocks{format, [&packed, format](Interval elements, std::byte* to) {
+                        const int64_t width = packed.matrix.columns;
+                        for (int64_t at = elements.begin; at < elements.end;) {
+                          const int64_t row = at / width, column = at % width;
+                          const bool whole = column == 0 && elements.end - at >= width && packed.rows.empty();
+                          const int64_t rows = whole ? std::min(kRowsAtOnce, (elements.end - at) / width) : 1;
+                          const Interval columns{column, std::min(width, column + elements.end - at)};
+                          const int64_t first =
+                              packed.rows.empty() ? packed.first_row + row : packed.rows[static_cast<size_t>(row)];
+                          make_groups(*format, packed.matrix, {first, first + rows}, columns, to);
+                          const int64_t count = rows * columns.size();
+                          at += count, to += count / format->block * format->block_bytes;
+                        }
+                      }};
 }
 
 }  // namespace nought

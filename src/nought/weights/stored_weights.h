@@ -40,5 +40,7 @@ class StoredWeights : public StateSource {
 /// A tensor of a file if it is codes of 4 bits as kernels read them: in the order of the parameter, in whole blocks,
 /// with the tables of bitsandbytes.
 std::optional<StoredFourBits> four_bits_of(const PackedTensor& packed);
+/// A tensor of a folder whose codes make blocks along its rows (io/group_blocks.h). `packed` outlives what reads it.
+std::optional<StoredBlocks> blocks_of(const PackedTensor& packed);
 
 }  // namespace nought
