@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "nought/comm/thread.h"
+#include "nought/plan/predict.h"
 #include "nought/train/validate_run.h"
 
 namespace nought::fitting_update_test {
@@ -51,6 +53,20 @@ TEST_F(FittingUpdate, takes_room_in_memory) {
   EXPECT_TRUE(with_fitting_update(plan).layout.sharding.offload_optimizer.undo);
   --plan.device_memory;
   EXPECT_THAT(reason(with_fitting_update(plan)), HasSubstr("more than fits"));
+}
+
+TEST_F(FittingUpdate, is_off_on_all_ranks_if_one_lacks_room) {
+  int64_t files = 0;
+  for (const int64_t bytes : predicted().memory.file) files += bytes;
+  for (const int64_t lacking : {-1, 0, 1}) {
+    run_ranks(2, [&](Communicator& ranks, const Context& context) {
+      const bool lacks = ranks.rank() == lacking;
+      const RunPlan chosen = with_common_fitting_update(plan, ranks, context, lacks ? files - 1 : files);
+      EXPECT_EQ(chosen.layout.sharding.offload_optimizer.early, lacking < 0);
+      EXPECT_EQ(chosen.layout.sharding.offload_optimizer.undo, lacking < 0);
+      EXPECT_THAT(reason(chosen), HasSubstr(lacking < 0 ? "a guess" : lacks ? "left" : "another rank"));
+    });
+  }
 }
 
 }  // namespace

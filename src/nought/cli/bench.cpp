@@ -71,7 +71,7 @@ struct StepOptions {
       plan = with_model_folder(resolve(load_run_config(work, overrides, on_gpu), world.size()), world, context);
       require_trainable(plan);
       plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
-      plan = with_common_live_parameters(with_fitting_update(std::move(plan)), world, context);
+      plan = with_common_live_parameters(with_common_fitting_update(std::move(plan), world, context), world, context);
       bench = step_of(plan, work);
     } else {
       require<ConfigError>(overrides.empty(), "--set overrides a value of RUN.json, and {} is none", work);

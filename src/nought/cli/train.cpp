@@ -251,7 +251,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   if (first && !resumes(options.mode()))
     keep_chosen_steps(plan.output_dir, choice.empty() ? std::nullopt : std::optional(plan.max_steps));
   plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
-  plan = with_common_live_parameters(with_fitting_update(std::move(plan)), world, context);
+  plan = with_common_live_parameters(with_common_fitting_update(std::move(plan), world, context), world, context);
   MetricsWriter metrics(plan.output_dir);
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted_of(plan, world));
   if (options.quiet) progress.set_quiet();

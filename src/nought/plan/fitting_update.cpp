@@ -1,5 +1,6 @@
 #include "nought/plan/fitting_update.h"
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -7,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "nought/base/text.h"
+#include "nought/comm/mesh.h"
 #include "nought/plan/budgets.h"
+#include "nought/plan/predict.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -40,17 +43,33 @@ std::string lacks_room(const RunPlan& plan, int64_t free) {
   return "";
 }
 
-}  // namespace
+/// Whether room decides.
+bool is_open(const RunPlan& plan) { return plan.update_fits_room && plan.layout.sharding.offload_optimizer.early; }
 
-RunPlan with_fitting_update(RunPlan plan, int64_t free) {
+RunPlan with_late_updates(RunPlan plan, const std::string& why) {
   OffloadOptions& states = plan.layout.sharding.offload_optimizer;
-  if (!plan.update_fits_room || !states.early) return plan;
-  const std::string why = lacks_room(plan, free);
-  if (why.empty()) return plan;
   states.early = states.undo = false;
   for (Resolved& row : plan.resolved)
     if (row.key == "update_beside_backward") row.value = "false", row.reason = why;
   return plan;
+}
+
+}  // namespace
+
+RunPlan with_fitting_update(RunPlan plan, int64_t free) {
+  if (!is_open(plan)) return plan;
+  const std::string why = lacks_room(plan, free);
+  return why.empty() ? plan : with_late_updates(std::move(plan), why);
+}
+
+RunPlan with_common_fitting_update(RunPlan plan, Communicator& ranks, const Context& context, int64_t free) {
+  if (!is_open(plan)) return plan;
+  std::string why = lacks_room(plan, free);
+  std::array<double, 1> lacking{why.empty() ? 0.0 : 1.0};
+  all_reduce_values(ranks, context, lacking);
+  if (lacking[0] == 0) return plan;
+  if (why.empty()) why = "auto: another rank has no room for it";
+  return with_late_updates(std::move(plan), why);
 }
 
 }  // namespace nought
