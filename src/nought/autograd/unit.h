@@ -29,15 +29,16 @@ class UnitStore;
 
 /// How a parameter starts. Values are a function of (seed, parameter name, index), never of the layout.
 struct Init {
-  enum class Kind : uint8_t { zeros, ones, normal, uniform };
+  enum class Kind : uint8_t { zeros, ones, normal, uniform, log_uniform };
   Kind kind = Kind::zeros;
   double std = 0;    // standard deviation of normal values
-  double bound = 0;  // uniform values lie between -bound and bound
+  double bound = 0;  // uniform values lie between -bound and bound; logarithms are those of values up to it
 
   static Init zeros() { return {}; }
   static Init ones() { return {.kind = Kind::ones}; }
   static Init normal(double std) { return {.kind = Kind::normal, .std = std}; }
   static Init uniform(double bound) { return {.kind = Kind::uniform, .bound = bound}; }
+  static Init log_uniform(double bound) { return {.kind = Kind::log_uniform, .bound = bound}; }
 };
 
 /// What a parameter is. Optimizers and reports decide by it, never by its name or its Unit's.

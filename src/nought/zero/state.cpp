@@ -1,5 +1,7 @@
 #include "nought/zero/state.h"
 
+#include <cmath>
+
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/normal.h"
 #include "nought/tensor/random.h"
@@ -8,13 +10,14 @@ namespace nought {
 
 namespace {
 
-/// x[i] = the (first + i)-th value of the key between -bound and bound, rounded to fp32 and then to x's dtype.
-void fill_uniform(const Tensor& x, uint64_t key, int64_t first, double bound) {
+/// x[i] = value_of(u), where u in (0, 1] is the (first + i)-th value of the key, rounded to fp32 and then to x's dtype.
+template <typename F>
+void fill_values(const Tensor& x, uint64_t key, int64_t first, const F& value_of) {
   visit_float(x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* out = x.data<T>();
     for (int64_t i = 0; i < x.numel(); ++i)
-      out[i] = T(static_cast<float>(bound * (2 * uniform_at(key, static_cast<uint64_t>(first + i)) - 1)));
+      out[i] = T(static_cast<float>(value_of(uniform_at(key, static_cast<uint64_t>(first + i)))));
   });
 }
 
@@ -38,7 +41,9 @@ void InitialState::fill(StateKind kind, const Parameter& parameter, std::span<co
       case Init::Kind::normal:
         return fill_normal(values, key, interval.begin, init.std);
       case Init::Kind::uniform:
-        return fill_uniform(values, key, interval.begin, init.bound);
+        return fill_values(values, key, interval.begin, [&](double u) { return init.bound * (2 * u - 1); });
+      case Init::Kind::log_uniform:
+        return fill_values(values, key, interval.begin, [&](double u) { return std::log(init.bound * u); });
       case Init::Kind::zeros:
       case Init::Kind::ones:
         return cpu::run(Fill{.x = values, .value = init.kind == Init::Kind::ones ? 1.0 : 0.0});
