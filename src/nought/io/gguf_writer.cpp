@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <set>
 
 #include "nought/io/convert.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kVersion = 3;
 constexpr int64_t kAlignment = 32;           // the format's default
-constexpr int64_t kBlockElements = 1 << 16;  // encoded at a time; a multiple of kQ8Block
+constexpr int64_t kBlockElements = 1 << 18;  // encoded at a time; whole blocks of every type
 constexpr size_t kMaxTensorName = 63;        // of ggml, without its final zero
 
 /// The numbers of metadata types, in the order of GgufValue; arrays are 9 and name their elements' type.
@@ -60,20 +60,6 @@ class Bytes {
   std::string text_;
 };
 
-/// With the scale as it is stored, so that no value is off by more than half a step of it.
-void encode_q8_0(const float* values, std::byte* target, int64_t blocks) {
-  for (int64_t block = 0; block < blocks; ++block, values += kQ8Block, target += kQ8BlockBytes) {
-    float largest = 0;
-    for (int64_t i = 0; i < kQ8Block; ++i) largest = std::max(largest, std::abs(values[i]));
-    const f16_t scale(largest / 127);
-    const float inverse = static_cast<float>(scale) > 0 ? 1 / static_cast<float>(scale) : 0;
-    std::memcpy(target, &scale, sizeof(scale));
-    for (int64_t i = 0; i < kQ8Block; ++i)
-      target[2 + i] =
-          static_cast<std::byte>(static_cast<int8_t>(std::clamp<long>(std::lround(values[i] * inverse), -127, 127)));
-  }
-}
-
 DType plain_dtype(GgufType type) {
   return type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
 }
@@ -83,7 +69,12 @@ int64_t encoded_bytes(GgufType type, int64_t elements) {
   return elements / format.block * format.block_bytes;
 }
 
-bool is_written(GgufType type) { return type == GgufType::q8_0 || weight_format(type).block == 1; }
+/// The largest value whose scale fits the format: an f16, but for those that share no scale.
+float largest_value(GgufType type) {
+  constexpr float kHalf = 65504;
+  if (type == GgufType::mxfp4) return std::numeric_limits<float>::max();
+  return type == GgufType::q8_0 ? 127 * kHalf : kHalf;
+}
 
 }  // namespace
 
@@ -103,11 +94,10 @@ GgufWriter::GgufWriter(std::filesystem::path path, const GgufMetadata& metadata,
     require<IoError>(tensor.name.size() <= kMaxTensorName && names.insert(tensor.name).second,
                      "{}: tensor \"{}\" is declared twice or has a name of more than {} bytes", path.string(),
                      tensor.name, kMaxTensorName);
-    require<IoError>(tensor.type != GgufType::q8_0 || tensor.shape[tensor.shape.rank() - 1] % kQ8Block == 0,
-                     "{}: tensor \"{}\" {} has rows that are no multiple of {}, q8_0 cannot hold it", path.string(),
-                     tensor.name, tensor.shape, kQ8Block);
-    require<IoError>(is_written(tensor.type), "{}: tensor \"{}\": {} is read and not written", path.string(),
-                     tensor.name, name_of(tensor.type));
+    const int64_t block = weight_format(tensor.type).block;
+    require<IoError>(block == 1 || tensor.shape[-1] % block == 0,
+                     "{}: tensor \"{}\" {} has rows that are no multiple of {}, {} cannot hold it", path.string(),
+                     tensor.name, tensor.shape, block, name_of(tensor.type));
     head.put(tensor.name);
     head.put(static_cast<uint32_t>(tensor.shape.rank()));
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) head.put(static_cast<uint64_t>(tensor.shape[axis]));
@@ -128,7 +118,8 @@ void GgufWriter::write(size_t tensor, Interval elements, DType dtype, const std:
   require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= spec.shape.numel(),
                       "{}: elements [{}, {}) leave tensor \"{}\" {}", file_->path().string(), elements.begin,
                       elements.end, spec.name, spec.shape);
-  require<IoError>(spec.type != GgufType::q8_0 || (elements.begin % kQ8Block == 0 && elements.size() % kQ8Block == 0),
+  const int64_t block_size = weight_format(spec.type).block;
+  require<IoError>(elements.begin % block_size == 0 && elements.size() % block_size == 0,
                    "{}: elements [{}, {}) of tensor \"{}\" are no whole blocks", file_->path().string(), elements.begin,
                    elements.end, spec.name);
   require<IoError>(written_[tensor].add(elements), "{}: elements [{}, {}) of tensor \"{}\" are written twice",
@@ -142,17 +133,17 @@ void GgufWriter::write(size_t tensor, Interval elements, DType dtype, const std:
 void GgufWriter::write_block(size_t tensor, Interval elements, DType dtype, const std::byte* source) {
   const GgufTensor& spec = tensors_[tensor];
   encoded_.resize(static_cast<size_t>(encoded_bytes(spec.type, elements.size())));
-  if (spec.type == GgufType::q8_0) {
+  const int64_t block = weight_format(spec.type).block;
+  if (block == 1) {
+    convert_elements(dtype, source, plain_dtype(spec.type), encoded_.data(), elements.size());
+  } else {
     values_.resize(static_cast<size_t>(elements.size()));
     convert_elements(dtype, source, DType::f32, reinterpret_cast<std::byte*>(values_.data()), elements.size());
-    // Their scale is an f16: no larger values fit, and what is not finite has no scale.
-    constexpr float kLargest = 127 * 65504.0f;
     for (const float value : values_)
-      require<IoError>(std::abs(value) <= kLargest, "{}: tensor \"{}\" holds {}, which q8_0 cannot: choose f16 or f32",
-                       file_->path().string(), spec.name, value);
-    encode_q8_0(values_.data(), encoded_.data(), elements.size() / kQ8Block);
-  } else {
-    convert_elements(dtype, source, plain_dtype(spec.type), encoded_.data(), elements.size());
+      require<IoError>(std::abs(value) <= largest_value(spec.type),
+                       "{}: tensor \"{}\" holds {}, which {} cannot: choose f16 or f32", file_->path().string(),
+                       spec.name, value, name_of(spec.type));
+    encode_blocks(spec.type, values_.data(), elements.size() / block, encoded_.data());
   }
   file_->write(offsets_[tensor] + encoded_bytes(spec.type, elements.begin), encoded_);
 }

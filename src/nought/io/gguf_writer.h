@@ -36,13 +36,12 @@ using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 class GgufWriter {
  public:
-  /// Lays the file out and writes all but the tensors. IoError, also for a q8_0 tensor whose rows are not whole blocks,
-  /// and for a type that is only read: f32, f16, bf16 and q8_0 are written.
+  /// Lays the file out and writes all but the tensors. IoError, also for a tensor whose rows are not whole blocks.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   /// Writes elements of the flattened tensor, converted from `dtype`, which is any float. Each element is written
-  /// exactly once, and those of a q8_0 tensor in whole blocks: else IoError.
+  /// exactly once, and and in whole blocks: else IoError.
   void write(size_t tensor, Interval elements, DType dtype, const std::byte* source);
   /// Gives the file its name. IoError if elements are missing. Without this call no file remains.
   void finish();

@@ -117,4 +117,7 @@ void decode_blocks(const WeightFormat& format, const std::byte* bytes, int64_t b
 /// Decodes whole blocks of a type of GGUF. `values` has room for blocks * block elements.
 void decode_blocks(GgufType type, const std::byte* bytes, int64_t blocks, float* values);
 
+/// Encodes whole blocks, on the calling thread's OpenMP team. Values are finite, and scales of blocks fit f16.
+void encode_blocks(GgufType type, const float* values, int64_t blocks, std::byte* bytes);
+
 }  // namespace nought
