@@ -44,7 +44,7 @@ TEST(GgufConfig, golden_files_mean_their_config_json) {
 /// Writes the header of a model: its tensors stay zero.
 void write_header(const std::filesystem::path& path, const ModelConfig& config) {
   const Decoder model(config);
-  GgufModelWriter writer(path, model, GgufType::f32, "m", {});
+  GgufModelWriter writer(path, model, gguf_mixture(GgufType::f32), "m", {});
   const auto memory = Memory::create();
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {

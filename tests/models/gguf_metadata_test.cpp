@@ -32,7 +32,7 @@ RopeKeys rope_keys(const json& scaling) {
                                                      {"rope_scaling", scaling}});
   std::vector<std::string> notes;
   RopeKeys keys;
-  for (const auto& [key, value] : gguf_metadata(config, GgufType::f32, "a model", notes)) {
+  for (const auto& [key, value] : gguf_metadata(config, 0, "a model", notes)) {
     const std::string prefix = "llama.rope.";
     if (!key.starts_with(prefix)) continue;
     const std::string name = key.substr(prefix.size());

@@ -20,7 +20,7 @@ TEST(GgufModel, has_matrices_in_the_asked_type_and_norms_in_f32) {
                                               {"num_attention_heads", 2},
                                               {"max_position_embeddings", 16}}));
   {
-    const GgufModelWriter writer(folder / "m.gguf", model, GgufType::q8_0, "small", {});
+    const GgufModelWriter writer(folder / "m.gguf", model, gguf_mixture(GgufType::q8_0), "small", {});
     std::map<std::string, GgufType> types;
     for (const GgufTensor& tensor : writer.tensors()) types[tensor.name] = tensor.type;
     EXPECT_EQ(types.at("token_embd.weight"), GgufType::q8_0);

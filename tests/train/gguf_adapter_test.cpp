@@ -22,7 +22,7 @@ using testing::HasSubstr;
 class GgufAdapter : public ::testing::Test {
  protected:
   GgufFile model(const FoundModel& found, AdaptersAre are) const {
-    convert_to_gguf(ModelSource(found, are), folder_ / "model.gguf", GgufType::f32, *memory_);
+    convert_to_gguf(ModelSource(found, are), folder_ / "model.gguf", gguf_mixture(GgufType::f32), *memory_);
     return GgufFile(read_bytes(folder_ / "model.gguf"));
   }
   GgufFile adapter(const FoundModel& found) const {

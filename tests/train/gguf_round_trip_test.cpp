@@ -21,7 +21,7 @@ using test::TrainingRank;
 
 std::filesystem::path written(const std::filesystem::path& folder, const TempFolder& target) {
   const auto memory = Memory::create();
-  convert_to_gguf(ModelSource(folder), target / "m.gguf", GgufType::f32, *memory);
+  convert_to_gguf(ModelSource(folder), target / "m.gguf", gguf_mixture(GgufType::f32), *memory);
   return target / "m.gguf";
 }
 

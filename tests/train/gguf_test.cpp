@@ -32,7 +32,7 @@ struct Exported {
 Exported export_gguf(const std::filesystem::path& folder, GgufType type) {
   TempFolder target;
   const auto memory = Memory::create();
-  ConvertReport report = convert_to_gguf(ModelSource(folder), target / "x.gguf", type, *memory);
+  ConvertReport report = convert_to_gguf(ModelSource(folder), target / "x.gguf", gguf_mixture(type), *memory);
   return {GgufFile(test::read_bytes(target / "x.gguf")), report};
 }
 
@@ -255,7 +255,7 @@ TEST(Gguf, a_gpt_that_llama_cpp_does_not_compute_is_refused) {
   const auto refusal = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json other = config;
     other[key] = value;
-    return message_of<ConfigError>([&] { gguf_metadata(ModelConfig::from_json(other), GgufType::f16, "x", notes); });
+    return message_of<ConfigError>([&] { gguf_metadata(ModelConfig::from_json(other), 1, "x", notes); });
   };
   EXPECT_THAT(refusal("tie_word_embeddings", true), HasSubstr("has a head of its own, this model does not"));
   EXPECT_THAT(refusal("attention_bias", false), HasSubstr("has biases in every projection"));

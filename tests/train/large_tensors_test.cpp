@@ -78,7 +78,7 @@ TEST(LargeTensors, weights_of_several_blocks_convert_to_another_dtype) {
 TEST(LargeTensors, weights_of_several_blocks_convert_to_gguf_with_their_rows_in_pairs) {
   const TempFolder folder;
   const auto memory = Memory::create();
-  convert_to_gguf(ModelSource(write_model(folder)), folder / "x.gguf", GgufType::f32, *memory);
+  convert_to_gguf(ModelSource(write_model(folder)), folder / "x.gguf", gguf_mixture(GgufType::f32), *memory);
   const test::GgufFile file(test::read_bytes(folder / "x.gguf"));
   constexpr int64_t kRow = 2080, kHead = 130;
   const std::vector<double> query = file.read("blk.0.attn_q.weight"), out = file.read("blk.0.attn_output.weight");

@@ -102,7 +102,7 @@ TEST(Multimodal, the_text_part_is_read_and_the_rest_is_carried_byte_for_byte) {
     EXPECT_THAT(report.notes, ::testing::ElementsAre(HasSubstr("are carried through as they are")));
     EXPECT_EQ(bytes_of(folder / "out"), bytes_of(folder / "m"));
     if (each.golden == std::string("gemma3_text")) {
-      EXPECT_THAT(convert_to_gguf(source, folder / "m.gguf", GgufType::f32, *memory).notes,
+      EXPECT_THAT(convert_to_gguf(source, folder / "m.gguf", gguf_mixture(GgufType::f32), *memory).notes,
                   ::testing::Contains(HasSubstr("2 tensors (multi_modal_projector, vision_tower) are left out")));
     }
     const json before = json::parse(test::read_bytes(folder / "m/config.json")),

@@ -122,7 +122,7 @@ TEST(GgufWeights, weights_of_every_family_come_back_from_a_file_of_them) {
     SCOPED_TRACE(name);
     const ModelSource source(golden_folder(name));
     try {
-      convert_to_gguf(source, folder / "m.gguf", GgufType::f32, *memory);
+      convert_to_gguf(source, folder / "m.gguf", gguf_mixture(GgufType::f32), *memory);
     } catch (const ConfigError&) {
       continue;  // llama.cpp cannot compute it
     }

@@ -44,10 +44,18 @@ DType parse_dtype(const std::string& text) {
   fail<ConfigError>("--dtype must be f32, f16 or bf16, got {}", text);
 }
 
-GgufType parse_outtype(const std::string& text) {
-  for (const GgufType type : {GgufType::f32, GgufType::f16, GgufType::bf16, GgufType::q8_0})
-    if (name_of(type) == text) return type;
-  fail<ConfigError>("--outtype must be f32, f16, bf16 or q8_0, got {}", text);
+/// "f32, f16, bf16, q8_0, ...".
+std::string outtypes() {
+  std::string names;
+  for (const GgufMixture& each : gguf_mixtures()) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  return names;
+}
+
+const GgufMixture& parse_outtype(const std::string& text) {
+  const GgufMixture* found = find_gguf_mixture(lower_case(text));
+  require<ConfigError>(found != nullptr, "--outtype must be one of {}, or nf4 or fp4 for a folder; got {}", outtypes(),
+                       text);
+  return *found;
 }
 
 /// The codes of a folder of bitsandbytes; nothing for a type of GGUF.
@@ -97,7 +105,7 @@ void check_target(const ConvertFlags& options, const fs::path& source) {
 ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
   const bool is_adapter = !options.merge && !source.adapters().empty();
   if (is_adapter && options.gguf()) {
-    const GgufType type = options.outtype.empty() ? GgufType::f32 : parse_outtype(options.outtype);
+    const GgufType type = options.outtype.empty() ? GgufType::f32 : parse_outtype(options.outtype).type;
     ConvertReport report{.files = 1};
     for (const GgufTensor& tensor : write_gguf_adapter(source, options.target, type, memory))
       ++report.tensors, report.bytes += tensor.bytes();
@@ -155,7 +163,7 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder or a GGUF file, streamed",
       {"nought convert out/checkpoint-500 out/model --dtype bf16", "nought convert MODEL_DIR OUT --max-shard-size 2GB",
-       "nought convert MODEL_DIR model.gguf --outtype q8_0", "nought convert MODEL_DIR OUT --outtype nf4",
+       "nought convert MODEL_DIR model.gguf --outtype q4_k_m", "nought convert MODEL_DIR OUT --outtype nf4",
        "nought convert ADAPTER_DIR merged --merge", "nought convert ADAPTER_DIR adapter.gguf"});
   command->footer(
       command->get_footer() +
@@ -180,8 +188,9 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
   command->add_option(
       "--outtype", options->outtype,
-      "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16, f32 for an adapter. nf4 or fp4: a folder "
-      "with the codes of bitsandbytes");
+      fmt::format("Type of matrices in GGUF, by llama.cpp's names: {}; default: f16, f32 for an adapter. nf4 or fp4: a "
+                  "folder with the codes of bitsandbytes",
+                  outtypes()));
   command->add_flag("--merge", options->merge,
                     "Of an adapter: write its model with the adapter added into the weights; without it, the adapter");
   add_adapter_options(*command, options->adapters);

@@ -15,22 +15,6 @@ namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;
 
-/// llama.cpp's numbers of what most tensors are.
-uint32_t file_type(GgufType type) {
-  switch (type) {
-    case GgufType::f32:
-      return 0;
-    case GgufType::f16:
-      return 1;
-    case GgufType::q8_0:
-      return 7;
-    case GgufType::bf16:
-      return 32;
-    default:
-      return 0;  // not written
-  }
-}
-
 class Writer {
  public:
   Writer(const ModelConfig& config, const GgufArchitecture& architecture, std::vector<std::string>& notes)
@@ -237,7 +221,7 @@ class Writer {
 
 }  // namespace
 
-GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::string& name,
+GgufMetadata gguf_metadata(const ModelConfig& config, uint32_t file_type, const std::string& name,
                            std::vector<std::string>& notes) {
   const GgufArchitecture& architecture = gguf_architecture(config);
   check_for_gguf(config, notes);
@@ -245,7 +229,7 @@ GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::
   writer.put("general.architecture", std::string(architecture.name));
   writer.put("general.type", std::string("model"));
   writer.put("general.name", name);
-  writer.put("general.file_type", file_type(type));
+  writer.put("general.file_type", file_type);
   writer.put("general.quantization_version", kQuantizationVersion);
   writer.add_sizes();
   writer.add_gpt();

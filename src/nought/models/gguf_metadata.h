@@ -10,9 +10,9 @@
 
 namespace nought {
 
-/// The metadata of a model. A line is added to `notes` for each thing that llama.cpp computes differently. ConfigError
-/// for a model that it cannot compute.
-GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::string& name,
+/// The metadata of a model. file_type: llama.cpp's number of what most tensors are (gguf_mixtures.h). A line is added
+/// to `notes` for each thing that llama.cpp computes differently. ConfigError for a model that it cannot compute.
+GgufMetadata gguf_metadata(const ModelConfig& config, uint32_t file_type, const std::string& name,
                            std::vector<std::string>& notes);
 
 }  // namespace nought

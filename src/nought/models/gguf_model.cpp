@@ -7,37 +7,36 @@
 
 namespace nought {
 
-GgufModelWriter::GgufModelWriter(std::filesystem::path path, const Decoder& model, GgufType type,
+GgufModelWriter::GgufModelWriter(std::filesystem::path path, const Decoder& model, const GgufMixture& types,
                                  const std::string& name, const GgufMetadata& tokenizer)
     : config_(model.config()) {
-  GgufMetadata metadata = gguf_metadata(config_, type, name, notes_);
+  GgufMetadata metadata = gguf_metadata(config_, types.number, name, notes_);
   metadata.insert(metadata.end(), tokenizer.begin(), tokenizer.end());
-  place_parameters(model, type);
+  place_parameters(model, types);
   add_rope_factors();
   writer_.emplace(std::move(path), metadata, std::move(tensors_));
 }
 
-void GgufModelWriter::place_parameters(const Decoder& model, GgufType type) {
+void GgufModelWriter::place_parameters(const Decoder& model, const GgufMixture& types) {
   const GgufPlaces places(config_);
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
       Placed placed{places.of(parameter), {}};
       for (const GgufPart& part : placed.place.parts) {
         const auto [entry, fresh] = tensor_of_.emplace(part.tensor, tensors_.size());
-        if (fresh) tensors_.push_back({part.tensor, type_of(parameter, part, type), part.shape});
+        if (fresh) tensors_.push_back({part.tensor, type_of(parameter, part, types), part.shape});
         placed.tensors.push_back(entry->second);
       }
       places_.emplace(parameter.name, std::move(placed));
     }
 }
 
-GgufType GgufModelWriter::type_of(const Parameter& parameter, const GgufPart& part, GgufType type) {
+GgufType GgufModelWriter::type_of(const Parameter& parameter, const GgufPart& part, const GgufMixture& types) const {
   using enum ParameterRole;
   const bool exact = parameter.placement.global.rank() < 2 || parameter.role == router || parameter.role == bias ||
                      parameter.role == filter || parameter.role == choice_bias ||
                      part.tensor.starts_with("position_embd.");
-  if (exact) return GgufType::f32;
-  return type == GgufType::q8_0 && part.shape[-1] % kQ8Block != 0 ? GgufType::f16 : type;
+  return exact ? GgufType::f32 : types.type_of(part.tensor, part.shape, config_);
 }
 
 void GgufModelWriter::add_rope_factors() {

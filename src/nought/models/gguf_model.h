@@ -3,7 +3,7 @@
 // Design goals: llama.cpp computes from the file what Nought computes. What it cannot express is refused, or noted for
 // the user. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's conversion scripts,
 // src/llama-arch.cpp and src/models.
-// Non-goals: quantisation finer than q8_0.
+// Non-goals: weighing errors by what activations are (importance matrices).
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,7 @@
 
 #include "nought/io/gguf_writer.h"
 #include "nought/models/decoder.h"
+#include "nought/models/gguf_mixtures.h"
 #include "nought/models/gguf_places.h"
 #include "nought/models/weight_sink.h"
 
@@ -20,10 +21,10 @@ namespace nought {
 
 class GgufModelWriter final : public WeightSink {
  public:
-  /// Matrices are written in `type`; norms, biases, routers and embeddings of positions in f32; a q8_0 matrix whose
-  /// rows are not whole blocks in f16. `name` is shown to users of the file. `tokenizer` is the tokenizer's metadata.
-  /// ConfigError for a model that llama.cpp does not support.
-  GgufModelWriter(std::filesystem::path path, const Decoder& model, GgufType type, const std::string& name,
+  /// Matrices are written in the types of the mixture; norms, biases, routers and embeddings of positions in f32.
+  /// `name` is shown to users of the file. `tokenizer` is the tokenizer's metadata. ConfigError for a model that
+  /// llama.cpp does not support.
+  GgufModelWriter(std::filesystem::path path, const Decoder& model, const GgufMixture& types, const std::string& name,
                   const GgufMetadata& tokenizer);
 
   void write(std::string_view name, Interval elements, const Tensor& source) override;
@@ -45,8 +46,8 @@ class GgufModelWriter final : public WeightSink {
   };
   void write_in_order(const Placed& placed, Interval elements, const Tensor& source);
   void write_sheet(const Placed& placed, int64_t sheet, const std::vector<float>& values);
-  void place_parameters(const Decoder& model, GgufType type);
-  static GgufType type_of(const Parameter& parameter, const GgufPart& part, GgufType type);
+  void place_parameters(const Decoder& model, const GgufMixture& types);
+  GgufType type_of(const Parameter& parameter, const GgufPart& part, const GgufMixture& types) const;
   void add_rope_factors();
 
   ModelConfig config_;

@@ -123,13 +123,14 @@ ConvertReport convert_to_adapter(const ModelSource& source, const fs::path& fold
   return report;
 }
 
-ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, GgufType type, Memory& memory) {
+ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, const GgufMixture& types,
+                              Memory& memory) {
   ConvertReport report{.files = 1};
   const GgufMetadata tokenizer = gguf_tokenizer(tokenizer_name(source), source.config(), report.notes);
   const fs::path path = fs::absolute(source.folder()).lexically_normal();
   const fs::path last = (path.has_filename() ? path : path.parent_path()).filename();
   const std::string name = gguf_name((is_gguf_path(last) ? last.stem() : last).string(), tokenizer, report.notes);
-  GgufModelWriter writer(file, source.model(), type, name, tokenizer);
+  GgufModelWriter writer(file, source.model(), types, name, tokenizer);
   copy_weights(source, writer, memory);
   writer.finish();
   report.notes.insert(report.notes.end(), writer.notes().begin(), writer.notes().end());

@@ -48,8 +48,8 @@ ConvertReport convert_to_hf(const ModelSource& source, const std::filesystem::pa
 /// several, which --merge adds up.
 ConvertReport convert_to_adapter(const ModelSource& source, const std::filesystem::path& folder, Memory& memory);
 
-/// Writes `source` with its tokenizer as one GGUF file. `type` is the type of matrices: see GgufModelWriter.
-ConvertReport convert_to_gguf(const ModelSource& source, const std::filesystem::path& file, GgufType type,
+/// Writes `source` with its tokenizer as one GGUF file, with matrices in the types of a mixture.
+ConvertReport convert_to_gguf(const ModelSource& source, const std::filesystem::path& file, const GgufMixture& types,
                               Memory& memory);
 
 }  // namespace nought

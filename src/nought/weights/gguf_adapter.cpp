@@ -80,7 +80,7 @@ std::vector<GgufTensor> write_gguf_adapter(const ModelSource& source, const fs::
                                            Memory& memory) {
   const ModelConfig& config = source.config();
   check(config);
-  require<ConfigError>(type != GgufType::q8_0, "adapters are not quantized: --outtype f32, f16 or bf16");
+  require<ConfigError>(weight_format(type).block == 1, "adapters are not quantized: --outtype f32, f16 or bf16");
   std::vector<GgufTensor> tensors;
   const std::vector<Layer> layers = layers_of(source, tensors, type);
   const auto alpha_of = [](const Layer& layer) { return layer.of->scale * static_cast<double>(layer.of->rank); };
@@ -88,7 +88,7 @@ std::vector<GgufTensor> write_gguf_adapter(const ModelSource& source, const fs::
   const double alpha = alpha_of(layers.front()) == 0 ? 1 : alpha_of(layers.front());
   std::vector<std::string> notes;
   GgufMetadata metadata;
-  for (auto& [key, value] : gguf_metadata(config, type, "", notes))
+  for (auto& [key, value] : gguf_metadata(config, 0, "", notes))
     if (key == "general.architecture") metadata.emplace_back(key, value);
   metadata.emplace_back("general.type", std::string("adapter"));
   metadata.emplace_back("adapter.type", std::string("lora"));
