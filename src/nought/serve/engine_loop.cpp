@@ -1,0 +1,78 @@
+#include "nought/serve/engine_loop.h"
+
+#include <utility>
+
+namespace nought {
+
+std::vector<std::shared_ptr<EngineLoop::Ticket>> EngineLoop::submit(Requests requests) {
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  const std::lock_guard lock(mutex_);
+  const int64_t all = counts_.running + counts_.waiting + submitted_ + std::ssize(requests);
+  if (all > engine_.options().sequences + max_waiting_) return tickets;
+  for (auto& [request, listener] : requests) {
+    tickets.push_back(std::make_shared<Ticket>());
+    ++submitted_;
+    commands_.emplace_back(
+        [this, ticket = tickets.back(), request = std::move(request), listener = std::move(listener)] {
+          try {
+            ticket->number = engine_.submit(request, listener);
+          } catch (...) {
+            listener->on_end(FinishReason::failed, std::current_exception());
+          }
+        });
+  }
+  changed_.notify_one();
+  return tickets;
+}
+
+void EngineLoop::cancel(const std::shared_ptr<Ticket>& ticket) {
+  const std::lock_guard lock(mutex_);
+  commands_.emplace_back([this, ticket] { engine_.cancel(ticket->number); });
+  changed_.notify_one();
+}
+
+InferenceEngine::Counts EngineLoop::counts() const {
+  const std::lock_guard lock(mutex_);
+  InferenceEngine::Counts counts = counts_;
+  counts.waiting += submitted_;
+  return counts;
+}
+
+bool EngineLoop::idle() const {
+  const InferenceEngine::Counts now = counts();
+  return now.running + now.waiting == 0;
+}
+
+void EngineLoop::stop() {
+  const std::lock_guard lock(mutex_);
+  stops_ = true;
+  changed_.notify_one();
+}
+
+void EngineLoop::run() {
+  bool works = false;
+  for (;;) {
+    std::vector<std::function<void()>> commands;
+    int64_t submitted = 0;
+    bool stops = false;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return works || stops_ || !commands_.empty(); });
+      stops = stops_;
+      commands.swap(commands_);
+      submitted = submitted_;
+    }
+    for (const auto& command : commands) command();
+    if (stops) return engine_.cancel_all();
+    {
+      const std::lock_guard lock(mutex_);
+      counts_ = engine_.counts();
+      submitted_ -= submitted;
+    }
+    works = engine_.step();
+    const std::lock_guard lock(mutex_);
+    counts_ = engine_.counts();
+  }
+}
+
+}  // namespace nought
