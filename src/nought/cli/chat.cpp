@@ -79,7 +79,7 @@ class Conversation {
   Conversation(ChatFlags& options, Communicator& self, const Context& context)
       : options_(options),
         model_(options, self, context),
-        template_(source_of(options), model_.tokenizer()),
+        template_(model_.chat_source(options.chat_template), model_.tokenizer()),
         tools_(tools_of(options.tools_file)),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
     model_.require_tokenizer();
@@ -117,16 +117,6 @@ class Conversation {
   const std::string& template_name() const { return template_.name(); }
 
  private:
-  /// Bytes have no markers by which to choose: they spell those of chatml, unless the folder has a template.
-  ChatSource source_of(const ChatFlags& options) const {
-    const bool bytes = model_.tokenizer().name() == "bytes";
-    try {
-      return chat_source_for(options.chat_template, model_.folder(), model_.tokenizer());
-    } catch (const ConfigError&) {
-      if (!bytes || !options.chat_template.empty()) throw;
-      return chat_source(ChatFormat::chatml, model_.tokenizer());
-    }
-  }
   /// Tokens that a conversation may have.
   int64_t room() { return std::min(options_.context, model_.decoder().config().most_cached()); }
 

@@ -41,6 +41,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_eval(app, invocation);
   add_generate(app, invocation);
   add_chat(app, invocation);
+  add_serve(app, invocation);
   add_config(app, invocation);
   add_convert(app, invocation);
   add_bench(app, invocation);

@@ -154,4 +154,14 @@ std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {
   return ids;
 }
 
+ChatSource LoadedModel::chat_source(const std::string& wanted) const {
+  const bool bytes = tokenizer_->name() == "bytes";
+  try {
+    return chat_source_for(wanted, folder(), *tokenizer_);
+  } catch (const ConfigError&) {
+    if (!bytes || !wanted.empty()) throw;
+    return nought::chat_source(ChatFormat::chatml, *tokenizer_);
+  }
+}
+
 }  // namespace nought

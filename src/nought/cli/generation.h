@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "nought/chat/chat_template.h"
 #include "nought/infer/generate.h"
 #include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
@@ -68,6 +69,9 @@ class LoadedModel {
   void require_tokenizer() const;
   /// The tokens that end a reply by config.json; of_text: also the one that ends a document of text.
   std::vector<int32_t> stop_ids(bool of_text) const;
+  /// chat_source_for() this model. Bytes have no markers by which to choose: they spell those of chatml, unless the
+  /// folder has a template.
+  ChatSource chat_source(const std::string& wanted) const;
 
  private:
   ModelSource source_;
