@@ -196,7 +196,7 @@ void Trainer::measure_machine() {
   memory.set_limit(0);
   memory.set_limit(0, Pool::host);
   peak_.emplace(world_, context_, plan_.layout.sharding.dtype, kept_peak_file());
-  if (plan_.layout.sharding.dtype == DType::bf16 && !has_bf16_units()) {
+  if (plan_.layout.sharding.dtype == DType::bf16 && context_.memory->device().is_host() && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
     notes_.push_back(
         fmt::format("this CPU has {}: a rank's matrix products run at {} in bf16 and {} in fp32; "
