@@ -115,7 +115,8 @@ void JsonFields::refuse(const std::vector<std::string>& names) {
 }
 
 void JsonFields::finish() const {
-  for (const auto& [name, value] : object_.items()) {
+  for (const auto& field : object_.items()) {
+    const std::string& name = field.key();
     const auto is = [&](const std::vector<std::string>& names) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
