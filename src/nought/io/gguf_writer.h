@@ -41,7 +41,7 @@ class GgufWriter {
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   /// Writes elements of the flattened tensor, converted from `dtype`, which is any float. Each element is written
-  /// exactly once, and and in whole blocks: else IoError.
+  /// exactly once, and in whole blocks: else IoError.
   void write(size_t tensor, Interval elements, DType dtype, const std::byte* source);
   /// Gives the file its name. IoError if elements are missing. Without this call no file remains.
   void finish();
