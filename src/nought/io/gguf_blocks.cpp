@@ -257,11 +257,9 @@ void decode_blocks(const WeightFormat& format, const std::byte* bytes, int64_t b
 }
 
 void decode_blocks(GgufType type, const std::byte* bytes, int64_t blocks, float* values) {
-  if (type == GgufType::f32 || type == GgufType::f16 || type == GgufType::bf16) {
-    const DType from = type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
-    return convert_elements(from, bytes, DType::f32, reinterpret_cast<std::byte*>(values), blocks);
-  }
   const WeightFormat& format = weight_format(type);
+  if (format.block == 1)
+    return convert_elements(plain_dtype(type), bytes, DType::f32, reinterpret_cast<std::byte*>(values), blocks);
   for (int64_t i = 0; i < blocks; ++i) decode_block(type, bytes + i * format.block_bytes, values + i * format.block);
 }
 

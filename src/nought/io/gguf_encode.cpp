@@ -347,11 +347,9 @@ void encode_block(GgufType type, const float* x, std::byte* block) {
 }  // namespace
 
 void encode_blocks(GgufType type, const float* values, int64_t blocks, std::byte* bytes) {
-  if (weight_format(type).block == 1) {
-    const DType to = type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
-    return convert_elements(DType::f32, reinterpret_cast<const std::byte*>(values), to, bytes, blocks);
-  }
   const WeightFormat& format = weight_format(type);
+  if (format.block == 1)
+    return convert_elements(DType::f32, reinterpret_cast<const std::byte*>(values), plain_dtype(type), bytes, blocks);
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < blocks; ++i) encode_block(type, values + i * format.block, bytes + i * format.block_bytes);
 }

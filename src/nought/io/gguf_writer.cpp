@@ -60,10 +60,6 @@ class Bytes {
   std::string text_;
 };
 
-DType plain_dtype(GgufType type) {
-  return type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
-}
-
 int64_t encoded_bytes(GgufType type, int64_t elements) {
   const WeightFormat& format = weight_format(type);
   return elements / format.block * format.block_bytes;

@@ -96,6 +96,10 @@ const WeightFormat* find_gguf_type(uint32_t number) {
 
 const WeightFormat& weight_format(GgufType type) { return *find_gguf_type(static_cast<uint32_t>(type)); }
 
+DType plain_dtype(GgufType type) {
+  return type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
+}
+
 std::string_view gguf_type_name(uint32_t number) {
   if (const WeightFormat* known = find_gguf_type(number)) return known->name;
   for (const TypeName& each : kOtherTypes)

@@ -100,6 +100,8 @@ const WeightFormat& weight_format(std::string_view name);
 const WeightFormat& weight_format(GgufType type);
 /// The row of ggml's number; null for a type that is not read.
 const WeightFormat* find_gguf_type(uint32_t number);
+/// The dtype of f32, f16 or bf16.
+DType plain_dtype(GgufType type);
 /// The name of any of ggml's types, those that are not read too: "iq2_xs"; "" for an unknown number.
 std::string_view gguf_type_name(uint32_t number);
 /// The type's name in ggml: "q8_0".

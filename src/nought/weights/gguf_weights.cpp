@@ -16,10 +16,6 @@ namespace nought {
 
 namespace {
 
-DType dtype_of_type(GgufType type) {
-  return type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
-}
-
 /// A shape without dimensions of 1: a gate is a row to some converters and a vector to others.
 std::vector<int64_t> without_ones(const Shape& shape) {
   std::vector<int64_t> all(shape.begin(), shape.end());
@@ -123,7 +119,7 @@ GgufWeights::GgufWeights(const std::filesystem::path& path, const ModelConfig& c
     for (const Parameter& parameter : unit->parameters()) {
       if (parameter.role == ParameterRole::adapter) continue;
       Held held = open(parameter, places.of(parameter));
-      if (held_.empty()) dtype_ = dtype_of_type(held.entries.front()->type);
+      if (held_.empty()) dtype_ = plain_dtype(held.entries.front()->type);
       for (const GgufEntry* entry : held.entries) used.insert(entry->name);
       held_.emplace(parameter.name, std::move(held));
     }
@@ -204,7 +200,7 @@ void GgufWeights::fill(StateKind kind, const Parameter& parameter, std::span<con
 
 DType GgufWeights::dtype_of(const Parameter& parameter) const {
   const auto held = held_.find(parameter.name);  // an adapter's, or a head that it has beside the table, is none
-  return held == held_.end() ? dtype_ : dtype_of_type(held->second.entries.front()->type);
+  return held == held_.end() ? dtype_ : plain_dtype(held->second.entries.front()->type);
 }
 
 bool GgufWeights::decodes(const Parameter& parameter) const {
