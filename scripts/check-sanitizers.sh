@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the small tests of every folder under the address and undefined-behaviour sanitizers.
+# Runs the small tests of every folder under the address and undefined-behaviour sanitizers. clang++ builds them and all
+# programs, and takes warnings for errors.
 #
 # A test says its size in its file (tests/support/size.h). Medium ones are sweeps over threads, ranks, sizes and optimizers,
 # which run the code of small ones for minutes; tests of speed; a limit of the address space, which leaves no room for what
@@ -8,7 +9,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/build.sh" asan -DNOUGHT_SMALL_TESTS=ON test_programs
+"$root/scripts/build.sh" asan -DNOUGHT_SMALL_TESTS=ON -DNOUGHT_WERROR=ON
 
 cd "$root"
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(install includes format build tests cuda clang haswell sanitizers)
+parts=(install includes format build tests cuda haswell sanitizers)
 declare -A command=(
   [install]="scripts/install-deps.sh dev"
   [includes]="scripts/check-includes.sh"
@@ -15,15 +15,14 @@ declare -A command=(
   [tests]="scripts/test.sh release"
   [cuda]="scripts/check-cuda.sh"
   [sanitizers]="scripts/check-sanitizers.sh"
-  [clang]="scripts/check-clang.sh src examples"
   [haswell]="scripts/test-on.sh haswell"
 )
 # Limits of three times what a part takes on two quiet cores from a cold cache, which is 35 minutes for all of them: other
 # machines are half as fast. Whoever calls this ends it after 90 minutes, so all parts together end before: then one that
 # hangs is named.
-declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [cuda]=10 [sanitizers]=36 [clang]=18 [haswell]=6)
+declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [cuda]=10 [sanitizers]=36 [haswell]=6)
 minutes_of_all=88
-declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [clang]=install [haswell]=build)
+declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [haswell]=build)
 declare -A result
 
 for part in "$@"; do
@@ -61,13 +60,13 @@ run_part() {
 for part in "${parts[@]}"; do run_part "$part"; done
 
 echo
-cat "$log/summary"
 failed=0
 for part in "${parts[@]}"; do [[ ${result[$part]} == passed ]] || failed=1; done
 if [[ -e $log/tests ]]; then
-  echo
   sed -n '/% tests passed, .* tests failed out of /,$p' "$log/tests"
+  echo
 fi
+cat "$log/summary" # last, as whoever shows the end of this alone wants the table
 if ((failed)); then
   echo "ci: failed; see the table of parts above" >&2
   exit 1
