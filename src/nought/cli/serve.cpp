@@ -22,7 +22,7 @@ namespace nought {
 namespace {
 
 struct ServeFlags : GenerationOptions {
-  std::string host = "127.0.0.1", name, chat_template, api_key_file;
+  std::string host = "127.0.0.1", name, chat_template, api_key_file, tool_form = "auto", reasoning_form = "auto";
   uint16_t port = 8000;
   InferenceEngine::Options engine = {.sequences = 4};
   int64_t max_waiting = 128;
@@ -57,6 +57,18 @@ std::vector<std::string> read_keys(const std::string& path) {
   return keys;
 }
 
+/// The form of that name, or of what "auto" finds.
+template <class Form, class Find>
+Form form_of(const std::string& flag, const std::string& name, const Find& find) {
+  std::string names = "auto";
+  for (const auto& [form, known] : EnumNames<Form>::value) {
+    if (known == name) return form;
+    names += fmt::format(", {}", known);
+  }
+  require<ConfigError>(name == "auto", "{} {}: expected one of {}", flag, name, names);
+  return find();
+}
+
 /// What the API knows of a loaded model, and its chat template.
 class Served {
  public:
@@ -79,6 +91,10 @@ class Served {
     model_.chat = template_.get();
     for (const int32_t id : template_->stop_ids()) model_.chat_stop_ids.push_back(id);
     model_.chat_stops = template_->missing_markers();
+    model_.tool_form = form_of<ToolForm>("--tool-call-parser", options.tool_form,
+                                         [&] { return tool_form_of(*template_, model.tokenizer()); });
+    model_.reasoning_form = form_of<ReasoningForm>("--reasoning-parser", options.reasoning_form,
+                                                   [&] { return reasoning_form_of(*template_, model.tokenizer()); });
   }
   const ServedModel& model() const { return model_; }
 
@@ -158,6 +174,17 @@ void add_serve(CLI::App& app, Invocation& invocation) {
   command->add_option("--chat-template", options->chat_template,
                       fmt::format("How conversations are written: a Jinja file, or one of {}; default: the model's own",
                                   chat_format_names()));
+  command
+      ->add_option(
+          "--tool-call-parser", options->tool_form,
+          "How the model writes calls of tools: auto (as its chat template does), hermes, llama3_json, mistral, "
+          "deepseek_v3 or none")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--reasoning-parser", options->reasoning_form,
+          "How the model writes its thinking: auto, qwen3 (<think>), deepseek_r1 (replies begin inside) or none")
+      ->capture_default_str();
   command->add_option("--model-name", options->name, "What requests call the model; default: its folder's name");
   command->add_option("--host", options->host, "The address to listen on; 0.0.0.0: of all networks")
       ->capture_default_str();

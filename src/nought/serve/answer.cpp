@@ -34,6 +34,13 @@ int status_of(const std::exception_ptr& error, std::string& message) {
   return 500;
 }
 
+/// Unlike those of other calls. Templates of Mistral want nine letters and digits.
+std::string call_id(ToolForm form, const std::string& answer, size_t choice, size_t call) {
+  const std::string id = fmt::format("call_{}_{}_{}", answer.substr(answer.find('-') + 1), choice, call);
+  if (form != ToolForm::mistral) return id;
+  return fmt::format("{:016x}", std::hash<std::string>()(id)).substr(7);
+}
+
 }  // namespace
 
 std::string dump(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
@@ -45,7 +52,8 @@ class Answer::Choice final : public RequestListener {
       : answer_(std::move(answer)),
         index_(index),
         prompt_(std::move(prompt)),
-        text_(answer_->tokenizer_, answer_->options_.stops) {
+        text_(answer_->tokenizer_, answer_->options_.stops),
+        parser_(answer_->options_.parser) {
     if (answer_->options_.log_probabilities) clear_scores();
   }
   void on_start(int64_t cached) override {
@@ -67,8 +75,9 @@ class Answer::Choice final : public RequestListener {
     }
     last_ = now;
     if (answer_->options_.log_probabilities) add_score(token, true);
+    if (parser_.thinks()) ++answer_->reasoning_tokens_;
     add(text_.push(token.id));
-    return !text_.stopped();
+    return !text_.stopped() && (answer_->options_.parallel_calls || parser_.whole_calls() == 0);
   }
   void on_end(FinishReason reason, std::exception_ptr error) override {
     answer_->metrics_.request_ended(reason, seconds_since(answer_->begin_), std::ssize(prompt_), tokens_);
@@ -86,7 +95,9 @@ class Answer::Choice final : public RequestListener {
  private:
   void end(FinishReason reason) {
     add(text_.finish());
-    const std::string why = reason == FinishReason::length && !text_.stopped() ? "length" : "stop";
+    if (answer_->options_.chat) add_parts(parser_.finish());
+    const bool cut = reason == FinishReason::length && !text_.stopped();
+    const std::string why = cut ? "length" : parser_.calls() > 0 ? "tool_calls" : "stop";
     if (answer_->options_.stream) {
       send(answer_->options_.chat ? OrderedJson::object() : OrderedJson(""), why);
     } else {
@@ -127,11 +138,45 @@ class Answer::Choice final : public RequestListener {
     scores_["content"].push_back(std::move(score));
   }
   void add(const std::string& text) {
+    if (answer_->options_.chat) return add_parts(parser_.push(text));
     if (!answer_->options_.stream) {
-      held_ += text;
+      content_ += text;
     } else if (!text.empty()) {
-      send(answer_->options_.chat ? OrderedJson{{"content", text}} : OrderedJson(text), nullptr);
+      send(text, nullptr);
     }
+  }
+  void add_parts(const std::vector<ReplyPart>& parts) {
+    for (const ReplyPart& part : parts) {
+      if (answer_->options_.stream) send(delta_of(part), nullptr);
+      switch (part.kind) {
+        case ReplyPart::Kind::content:
+          if (!answer_->options_.stream) content_ += part.text;
+          break;
+        case ReplyPart::Kind::reasoning:
+          if (!answer_->options_.stream) reasoning_ += part.text;
+          break;
+        case ReplyPart::Kind::call:
+          calls_.push_back(new_call(part.text));
+          break;
+        case ReplyPart::Kind::arguments:
+          if (!answer_->options_.stream) calls_.back()["function"]["arguments"].get_ref<std::string&>() += part.text;
+          break;
+      }
+    }
+  }
+  OrderedJson new_call(const std::string& name) const {
+    const ReplyParser::Options& options = answer_->options_.parser;
+    return {{"id", call_id(options.tools, answer_->options_.id, index_, calls_.size())},
+            {"type", "function"},
+            {"function", {{"name", name}, {"arguments", ""}}}};
+  }
+  OrderedJson delta_of(const ReplyPart& part) const {
+    if (part.kind == ReplyPart::Kind::content) return {{"content", part.text}};
+    if (part.kind == ReplyPart::Kind::reasoning) return {{"reasoning_content", part.text}};
+    const bool begins = part.kind == ReplyPart::Kind::call;
+    OrderedJson call{{"index", begins ? calls_.size() : calls_.size() - 1}};
+    call.update(begins ? new_call(part.text) : OrderedJson{{"function", {{"arguments", part.text}}}});
+    return {{"tool_calls", OrderedJson::array({call})}};
   }
   /// part: the delta of a chat, or the text of a completion.
   void send(const OrderedJson& part, const OrderedJson& why) {
@@ -145,9 +190,14 @@ class Answer::Choice final : public RequestListener {
   OrderedJson whole(const std::string& why) const {
     OrderedJson choice{{"index", index_}};
     if (answer_->options_.chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", held_}, {"refusal", nullptr}};
+      const bool only_calls = content_.empty() && !calls_.empty();
+      OrderedJson message{
+          {"role", "assistant"}, {"content", only_calls ? OrderedJson() : OrderedJson(content_)}, {"refusal", nullptr}};
+      if (!reasoning_.empty()) message["reasoning_content"] = reasoning_;
+      if (!calls_.empty()) message["tool_calls"] = calls_;
+      choice["message"] = std::move(message);
     } else {
-      choice["text"] = held_;
+      choice["text"] = content_;
     }
     choice["logprobs"] = scores_;
     choice["finish_reason"] = why;
@@ -158,7 +208,9 @@ class Answer::Choice final : public RequestListener {
   size_t index_;
   std::vector<int32_t> prompt_;
   TextStream text_;
-  std::string held_;
+  ReplyParser parser_;
+  std::string content_, reasoning_;           // of an answer that is no stream
+  OrderedJson calls_ = OrderedJson::array();  // of tools; of a stream without their arguments
   OrderedJson scores_;
   int64_t tokens_ = 0, offset_ = 0;
   std::chrono::steady_clock::time_point last_ = {};
@@ -204,7 +256,8 @@ OrderedJson Answer::usage() const {
   return {{"prompt_tokens", prompt_tokens_},
           {"completion_tokens", new_tokens_},
           {"total_tokens", prompt_tokens_ + new_tokens_},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}},
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens_}}}};
 }
 
 void Answer::choice_ended() {

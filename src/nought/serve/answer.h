@@ -13,6 +13,7 @@
 #include "nought/infer/inference_engine.h"
 #include "nought/infer/text_stream.h"
 #include "nought/serve/http_server.h"
+#include "nought/serve/reply_parser.h"
 #include "nought/serve/serve_metrics.h"
 
 namespace nought {
@@ -24,7 +25,8 @@ struct AnswerOptions {
   std::string model = {}, id = {};
   int64_t created = 0;
   std::vector<std::string> stops = {};
-  int64_t min_new_tokens = 0;
+  ReplyParser::Options parser = {};  // of chats
+  bool parallel_calls = true;        // false: a reply ends with its first call of a tool
 };
 
 /// All but the constructor is used in the engine's thread.
@@ -49,7 +51,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   ServeMetrics& metrics_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   OrderedJson choices_ = OrderedJson::array();  // whole ones, by index
-  int64_t choices_left_ = 0, prompt_tokens_ = 0, new_tokens_ = 0, cached_tokens_ = 0;
+  int64_t choices_left_ = 0, prompt_tokens_ = 0, new_tokens_ = 0, cached_tokens_ = 0, reasoning_tokens_ = 0;
   bool begun_ = false, failed_ = false;
 };
 

@@ -10,7 +10,8 @@ namespace nought {
 
 namespace {
 
-constexpr int64_t kMostChoices = 128, kMostStops = 16, kMostPrompts = 2048, kMostNewTokens = int64_t{1} << 24;
+constexpr int64_t kMostChoices = 128, kMostStops = 16, kMostPrompts = 2048, kMostTools = 128,
+                  kMostNewTokens = int64_t{1} << 24;
 
 std::vector<std::string> read_stops(JsonFields& fields) {
   const OrderedJson* value = fields.find("stop");
@@ -143,6 +144,51 @@ void parse_arguments(OrderedJson& messages) {
   }
 }
 
+/// The tools that a reply may call.
+void read_tools(JsonFields& fields, const ServedModel& model, AnswerOptions& answer) {
+  const OrderedJson* choice = fields.find("tool_choice");
+  if (choice && *choice != "none" && *choice != "auto")
+    fields.wrong("tool_choice", "\"none\" or \"auto\": others are not supported");
+  answer.parallel_calls = fields.boolean("parallel_tool_calls", true);
+  const OrderedJson* tools = fields.find("tools");
+  if (!tools || (tools->is_array() && tools->empty())) return;
+  if (!tools->is_array() || std::ssize(*tools) > kMostTools)
+    fields.wrong("tools", fmt::format("a list of at most {}", kMostTools));
+  for (size_t i = 0; i < tools->size(); ++i) {
+    JsonFields tool((*tools)[i], fmt::format("tools[{}]", i));
+    if (tool.text("type") != "function") tool.wrong("type", "\"function\"");
+    const OrderedJson* function = tool.find("function");
+    if (!function) tool.wrong("function", "an object");
+    tool.finish();
+    JsonFields parts(*function, tool.param("function"));
+    const auto name = parts.text("name");
+    if (!name || name->empty() || name->size() > 128) parts.wrong("name", "a name of at most 128 bytes");
+    parts.text("description");
+    if (const OrderedJson* parameters = parts.find("parameters"); parameters && !parameters->is_object())
+      parts.wrong("parameters", "a schema");
+    parts.refuse({"strict"});
+    parts.finish();
+    answer.parser.tool_names.push_back(*name);
+  }
+  if (choice && *choice == "none") return;
+  if (model.tool_form == ToolForm::none)
+    throw ApiError(400, "tools: how this model writes calls is not known: serve it with --tool-call-parser", "tools");
+  answer.parser.tools = model.tool_form;
+}
+
+OrderedJson without_tools(OrderedJson body) {
+  body.erase("tools");
+  return body;
+}
+
+/// Whether the prompt ends within thinking, which the reply goes on with.
+bool opens_thinking(std::span<const int32_t> prompt, const ServedModel& model) {
+  if (model.reasoning_form == ReasoningForm::none) return false;
+  constexpr size_t kLast = 32;  // tokens; the marker may be spelt in single bytes
+  const std::string end = model.tokenizer.decode(prompt.last(std::min(prompt.size(), kLast)));
+  return std::string_view(end).substr(0, end.find_last_not_of(" \r\n") + 1).ends_with("<think>");
+}
+
 }  // namespace
 
 std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model) {
@@ -218,14 +264,14 @@ GenerationRequest read_chat_completion(std::string_view body, const ServedModel&
     if (parts.text("type") != "text") parts.wrong("type", "\"text\": others are not supported");
     parts.finish();
   }
-  if (const auto choice = fields.find("tool_choice"); choice && *choice != "none" && *choice != "auto")
-    fields.wrong("tool_choice", "\"none\" or \"auto\": others are not supported");
-  fields.ignore({"parallel_tool_calls"});
-  fields.refuse({"tools", "functions", "function_call", "audio", "modalities", "prediction", "web_search_options",
+  read_tools(fields, model, request.answer);
+  fields.refuse({"functions", "function_call", "audio", "modalities", "prediction", "web_search_options",
                  "reasoning_effort", "verbosity", "moderation", "documents"});
   fields.finish();
   request.answer.stops.insert(request.answer.stops.end(), model.chat_stops.begin(), model.chat_stops.end());
-  request.prompts = {read_messages(json, model)};
+  request.prompts = {read_messages(request.answer.parser.tools == ToolForm::none ? without_tools(json) : json, model)};
+  request.answer.parser.reasoning = model.reasoning_form;
+  request.answer.parser.thinks = opens_thinking(request.prompts[0], model);
   set_length(request, most, "messages", model);
   return request;
 }

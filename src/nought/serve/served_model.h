@@ -7,6 +7,7 @@
 
 #include "nought/chat/chat_template.h"
 #include "nought/infer/sampling.h"
+#include "nought/serve/reply_form.h"
 #include "nought/text/tokenizer.h"
 
 namespace nought {
@@ -20,6 +21,8 @@ struct ServedModel {
   std::vector<int32_t> text_stop_ids = {};  // the tokens that end a text, and a reply of a chat
   std::vector<int32_t> chat_stop_ids = {};
   std::vector<std::string> chat_stops = {};  // markers of the template that are no tokens
+  ToolForm tool_form = ToolForm::none;
+  ReasoningForm reasoning_form = ReasoningForm::none;
   int64_t vocab_size = 0, max_context = 0, created = 0;
 };
 
