@@ -267,6 +267,7 @@ TEST(Api, models_tokens_and_keys) {
   EXPECT_EQ(with_key("/v1/models", "").first, 401);
   EXPECT_EQ(served.send("GET /v1/models HTTP/1.1\r\n\r\n").first, 401);
   EXPECT_EQ(served.send("GET /health HTTP/1.1\r\n\r\n").first, 200);
+  EXPECT_EQ(served.send("GET / HTTP/1.1\r\n\r\n").first, 200);
   EXPECT_EQ(with_key("/v1/models", "second").second["data"][0]["id"], "tiny");
   EXPECT_EQ(with_key("/v1/models/tiny", "first").second["max_model_len"], 96);
   EXPECT_EQ(with_key("/v1/models/other", "first").first, 404);

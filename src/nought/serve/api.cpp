@@ -4,6 +4,7 @@
 #include <random>
 
 #include "nought/base/text.h"
+#include "nought/serve/chat_page.h"
 #include "nought/serve/generation_request.h"
 #include "nought/serve/json_fields.h"
 
@@ -47,13 +48,9 @@ class WithHeaders final : public HttpReply {
 struct Route {
   const char *method, *path;
 };
-constexpr Route kRoutes[]{{"GET", "/health"},
-                          {"GET", "/metrics"},
-                          {"GET", "/v1/models"},
-                          {"POST", "/v1/completions"},
-                          {"POST", "/v1/chat/completions"},
-                          {"POST", "/tokenize"},
-                          {"POST", "/detokenize"}};
+constexpr Route kRoutes[]{{"GET", "/"},          {"GET", "/health"},          {"GET", "/metrics"},
+                          {"GET", "/v1/models"}, {"POST", "/v1/completions"}, {"POST", "/v1/chat/completions"},
+                          {"POST", "/tokenize"}, {"POST", "/detokenize"}};
 
 void check_route(const HttpRequest& request) {
   std::vector<std::string> paths;
@@ -111,6 +108,14 @@ void Api::route(const HttpRequest& request, const std::shared_ptr<HttpReply>& re
   if (request.path == "/health") {
     if (stopping_) throw ApiError(503, "the server is stopping");
     return reply->send(200, kJson, R"({"status":"ok"})", {});
+  }
+  if (request.path == "/") {  // it holds no secret, and asks for the key itself
+    ChatPage page = make_chat_page();
+    return reply->send(200, "text/html; charset=utf-8", std::move(page.html),
+                       {{"Content-Security-Policy", page.policy},
+                        {"X-Content-Type-Options", "nosniff"},
+                        {"Referrer-Policy", "no-referrer"},
+                        {"Cache-Control", "no-store"}});
   }
   check_key(request);
   if (request.path == "/metrics")
