@@ -1,0 +1,241 @@
+#include "nought/grammar/grammar.h"
+
+#include <algorithm>
+#include <array>
+
+#include "nought/base/error.h"
+#include "nought/text/unicode.h"
+
+namespace nought {
+
+namespace {
+
+constexpr size_t kMostNodes = size_t{1} << 18;
+
+std::string utf8_of(char32_t code_point) {
+  std::string bytes;
+  append_utf8(bytes, code_point);
+  return bytes;
+}
+
+}  // namespace
+
+Grammar::Expression Grammar::add(Item item) {
+  items_.push_back(std::move(item));
+  return static_cast<Expression>(items_.size() - 1);
+}
+
+Grammar::Expression Grammar::text(std::string_view bytes) { return add({Kind::text, {}, std::string(bytes)}); }
+
+Grammar::Expression Grammar::bytes(uint8_t least, uint8_t most) { return add({Kind::bytes, {}, {}, least, most}); }
+
+Grammar::Expression Grammar::characters(const CodePoints& ranges) {
+  // The last code points of each length, and those around the surrogates.
+  constexpr std::array<std::pair<char32_t, char32_t>, 5> kLengths{
+      {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}}};
+  std::vector<Expression> all;
+  for (const auto& [first, last] : ranges)
+    for (const auto& [least, most] : kLengths) {
+      if (first > most || last < least) continue;
+      all.push_back(between(utf8_of(std::max(first, least)), utf8_of(std::min(last, most)), 0x80, 0xBF));
+    }
+  return choice(std::move(all));
+}
+
+Grammar::Expression Grammar::between(const std::string& least, const std::string& most, uint8_t low, uint8_t high) {
+  const size_t same =
+      static_cast<size_t>(std::mismatch(least.begin(), least.end(), most.begin()).first - least.begin());
+  if (same == least.size()) return text(least);
+  const auto first = static_cast<uint8_t>(least[same]), last = static_cast<uint8_t>(most[same]);
+  const std::string rest_least = least.substr(same + 1), rest_most = most.substr(same + 1);
+  const std::string lowest(rest_least.size(), static_cast<char>(low)),
+      highest(rest_most.size(), static_cast<char>(high));
+  const Expression any = repeat(bytes(low, high), std::ssize(lowest), std::ssize(lowest));
+  const bool whole_first = rest_least == lowest, whole_last = rest_most == highest;
+  std::vector<Expression> ways;
+  if (!whole_first) ways.push_back(sequence({bytes(first, first), between(rest_least, highest, low, high)}));
+  const int from = whole_first ? first : first + 1, to = whole_last ? last : last - 1;
+  if (from <= to) ways.push_back(sequence({bytes(static_cast<uint8_t>(from), static_cast<uint8_t>(to)), any}));
+  if (!whole_last) ways.push_back(sequence({bytes(last, last), between(lowest, rest_most, low, high)}));
+  return sequence({text(least.substr(0, same)), choice(std::move(ways))});
+}
+
+Grammar::Expression Grammar::sequence(std::vector<Expression> parts) { return add({Kind::sequence, std::move(parts)}); }
+
+Grammar::Expression Grammar::choice(std::vector<Expression> parts) { return add({Kind::choice, std::move(parts)}); }
+
+Grammar::Expression Grammar::repeat(Expression each, int64_t least, int64_t most) {
+  return add({Kind::repeat, {each}, {}, least, most});
+}
+
+Grammar::Expression Grammar::until(std::string_view marker) { return add({Kind::until, {}, std::string(marker)}); }
+
+Grammar::Expression Grammar::without(std::string_view marker) { return add({Kind::without, {}, std::string(marker)}); }
+
+Grammar::Rule Grammar::declare() {
+  rules_.push_back(-1);
+  return static_cast<Rule>(rules_.size() - 1);
+}
+
+void Grammar::define(Rule rule, Expression expression) { rules_[static_cast<size_t>(rule)] = expression; }
+
+Grammar::Expression Grammar::call(Rule rule) { return add({Kind::call, {}, {}, rule}); }
+
+int32_t Grammar::new_node() {
+  require<ConfigError>(nodes_.size() < kMostNodes, "it becomes an automaton of more than {} nodes", kMostNodes);
+  nodes_.emplace_back();
+  return static_cast<int32_t>(nodes_.size() - 1);
+}
+
+int32_t Grammar::build(Expression expression, int32_t from) {
+  const Item& item = items_[static_cast<size_t>(expression)];
+  switch (item.kind) {
+    case Kind::text:
+      for (const char each : item.text) {
+        const int32_t to = new_node();
+        link(from, {Edge::kByte, static_cast<uint8_t>(each), static_cast<uint8_t>(each), to});
+        from = to;
+      }
+      return from;
+    case Kind::sequence:
+      for (const Expression part : item.parts) from = build(part, from);
+      return from;
+    case Kind::choice: {
+      const int32_t end = new_node();
+      for (const Expression part : item.parts) link(build(part, from), {.to = end});
+      return end;
+    }
+    case Kind::repeat:
+      return build_repeat(item, from);
+    case Kind::until:
+    case Kind::without:
+      return build_marker(item, from);
+    case Kind::bytes:
+    case Kind::call:
+      break;
+  }
+  const int32_t to = new_node();
+  if (item.kind == Kind::bytes) {
+    link(from, {Edge::kByte, static_cast<uint8_t>(item.least), static_cast<uint8_t>(item.most), to});
+  } else {
+    link(from, {.rule = static_cast<int32_t>(item.least), .to = to});
+  }
+  return to;
+}
+
+int32_t Grammar::build_repeat(const Item& item, int32_t from) {
+  for (int64_t i = 0; i < item.least; ++i) from = build(item.parts[0], from);
+  if (item.most < 0) {
+    // The node is new: what else begins at `from` must not be reached after a round.
+    const int32_t round = new_node();
+    link(from, {.to = round});
+    link(build(item.parts[0], round), {.to = round});
+    return round;
+  }
+  const int32_t end = new_node();
+  for (int64_t i = item.least; i < item.most; ++i) {
+    link(from, {.to = end});
+    from = build(item.parts[0], from);
+  }
+  link(from, {.to = end});
+  return end;
+}
+
+int32_t Grammar::build_marker(const Item& item, int32_t from) {
+  const std::string& marker = item.text;
+  std::vector<int32_t> places;  // by how many bytes of the marker have come
+  for (size_t i = 0; i <= marker.size(); ++i) places.push_back(new_node());
+  link(from, {.to = places[0]});
+  const auto next = [&](size_t place, uint8_t byte) {
+    const std::string come = marker.substr(0, place) + static_cast<char>(byte);
+    size_t length = std::min(come.size(), marker.size());
+    while (!come.ends_with(std::string_view(marker).substr(0, length))) --length;
+    return length;
+  };
+  for (size_t place = 0; place < marker.size(); ++place)
+    for (int byte = 0; byte < 256;) {
+      const size_t to = next(place, static_cast<uint8_t>(byte));
+      const int first = byte;
+      while (byte < 256 && next(place, static_cast<uint8_t>(byte)) == to) ++byte;
+      if (item.kind == Kind::until || to < marker.size())
+        link(places[place], {Edge::kByte, static_cast<uint8_t>(first), static_cast<uint8_t>(byte - 1), places[to]});
+    }
+  if (item.kind == Kind::until) return places.back();
+  const int32_t end = places.back();
+  for (size_t place = 0; place < marker.size(); ++place) link(places[place], {.to = end});
+  return end;
+}
+
+void Grammar::finish(Rule start) {
+  start_ = start;
+  nodes_.clear();
+  starts_.clear();
+  for (const Expression expression : rules_) {
+    require(expression >= 0, "a rule of a grammar is not defined");
+    starts_.push_back(new_node());
+    nodes_[static_cast<size_t>(build(expression, starts_.back()))].ends = true;
+  }
+  remove_endless();
+  refuse_left_recursion();
+  items_.clear();
+}
+
+void Grammar::remove_endless() {
+  std::vector<bool> live(nodes_.size());  // the end of the rule can be reached
+  const auto leads_on = [&](const Edge& edge) {
+    return live[static_cast<size_t>(edge.to)] && (edge.rule < 0 || live[static_cast<size_t>(start_of(edge.rule))]);
+  };
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const Node& node = nodes_[i];
+      if (live[i] || !(node.ends || std::any_of(node.edges.begin(), node.edges.end(), leads_on))) continue;
+      live[i] = grows = true;
+    }
+  }
+  require<ConfigError>(live[static_cast<size_t>(this->start())], "nothing finite satisfies it");
+  for (Node& node : nodes_) std::erase_if(node.edges, [&](const Edge& edge) { return !leads_on(edge); });
+}
+
+void Grammar::refuse_left_recursion() const {
+  // Nodes that are reached without a byte from the start of a rule, with rules that may be empty passed over.
+  std::vector<bool> empty(rules_.size());
+  std::vector<std::vector<bool>> calls(rules_.size());
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      std::vector<int32_t> work{starts_[rule]};
+      std::vector<bool> called(rules_.size());
+      std::vector<int32_t> seen;
+      while (!work.empty()) {
+        const int32_t at = work.back();
+        work.pop_back();
+        if (std::find(seen.begin(), seen.end(), at) != seen.end()) continue;
+        seen.push_back(at);
+        const Node& node = nodes_[static_cast<size_t>(at)];
+        if (node.ends && !empty[rule]) empty[rule] = grows = true;
+        for (const Edge& edge : node.edges) {
+          if (edge.rule >= 0) called[static_cast<size_t>(edge.rule)] = true;
+          if (edge.rule == Edge::kNothing || (edge.rule >= 0 && empty[static_cast<size_t>(edge.rule)]))
+            work.push_back(edge.to);
+        }
+      }
+      calls[rule] = called;
+    }
+  }
+  // A circle of such calls: rules whose calls all lead to finished ones are finished.
+  std::vector<bool> finished(rules_.size());
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (finished[rule]) continue;
+      bool all = true;
+      for (size_t other = 0; other < rules_.size(); ++other) all = all && (!calls[rule][other] || finished[other]);
+      if (all) finished[rule] = grows = true;
+    }
+  }
+  require<ConfigError>(std::find(finished.begin(), finished.end(), false) == finished.end(),
+                       "a part of it is itself before it takes any text");
+}
+
+}  // namespace nought

@@ -1,0 +1,59 @@
+// GrammarStates: runs a grammar over bytes. A state is a number; equal ways to go on have equal numbers.
+//
+// A state is the set of places in the automata, each with the stack of calls that it returns to. States and their
+// transitions are made when they are first asked for, and kept (a lazy subset construction).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/grammar/grammar.h"
+
+namespace nought {
+
+class GrammarStates {
+ public:
+  using State = int32_t;
+  static constexpr State kDead = -1;
+
+  /// A grammar that is finished.
+  explicit GrammarStates(Grammar grammar);
+
+  State start() const { return start_; }
+  /// The state after a byte; kDead if no word goes on with it. ConfigError if there are too many states.
+  State next(State state, uint8_t byte);
+  State next(State state, std::string_view bytes);
+  /// Whether a word ends here, and whether none goes on.
+  bool ends(State state) const { return states_[static_cast<size_t>(state)].ends; }
+  bool only_ends(State state) const { return states_[static_cast<size_t>(state)].places.empty(); }
+  int64_t size() const { return static_cast<int64_t>(states_.size()); }
+
+ private:
+  struct Place {
+    int32_t node, stack;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Known {
+    std::vector<Place> places;  // those that take bytes, in order
+    bool ends = false;
+    std::unique_ptr<std::array<State, 256>> next = {};
+  };
+  /// The state of these places, and of those that are reached from them without a byte.
+  State state_of(std::vector<Place> places);
+  bool is_last(int32_t node) const;  // only the end of its rule follows
+  int32_t push(int32_t node, int32_t stack);
+
+  Grammar grammar_;
+  std::vector<std::pair<int32_t, int32_t>> stacks_;  // the node to return to, and the stack below it
+  std::map<std::pair<int32_t, int32_t>, int32_t> stack_numbers_;
+  std::vector<Known> states_;
+  std::map<std::pair<std::vector<Place>, bool>, State> state_numbers_;
+  State start_;
+};
+
+}  // namespace nought
