@@ -24,15 +24,18 @@ using ::testing::HasSubstr;
 class Served {
  public:
   explicit Served(const InferenceEngine::Options& options = {.capacity = 96, .sequences = 2}, int64_t max_waiting = 8,
-                  const ApiOptions& api_options = {})
+                  const ApiOptions& api_options = {}, const std::string& chat = "")
       : decoder_(ModelConfig::from_folder(test::golden_folder("open/llama"))),
         self_(make_self_communicator()),
         sharded_(context_, *self_, decoder_, {.training = false}),
         tokenizer_(make_tokenizer("bytes")),
-        chat_(ChatFormat::chatml, *tokenizer_),
+        chat_(chat.empty() ? chat_source(ChatFormat::chatml, *tokenizer_)
+                           : chat_source_for(test::golden_folder("chat") + "/" + chat + ".jinja", "bytes", *tokenizer_),
+              *tokenizer_),
         model_{.name = "tiny",
                .tokenizer = *tokenizer_,
                .chat = &chat_,
+               .tool_form = tool_form_of(chat_, *tokenizer_),
                .vocab_size = decoder_.config().vocab_size,
                .max_context = options.capacity},
         loaded_((sharded_.load(HfWeights(test::golden_folder("open/llama"), decoder_)), true)),
@@ -157,6 +160,52 @@ TEST(Api, a_stream_adds_up_to_the_whole_answer) {
   }
 }
 
+TEST(Api, what_a_request_asks_of_the_text_holds_whatever_the_model_would_write) {
+  Served served({.capacity = 400, .sequences = 2});
+  const Json schema =
+      Json::parse(R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 12},
+    "s": {"type": "string", "maxLength": 4}, "k": {"enum": ["a", null]}}, "required": ["n", "s", "k"]})");
+  Json body{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"n", 2}, {"seed", 4}, {"max_tokens", 300}};
+  body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
+  const auto [status, json] = served.ask("/v1/chat/completions", body);
+  ASSERT_EQ(status, 200) << json;
+  for (const Json& choice : json["choices"]) {
+    const Json value = Json::parse(choice["message"]["content"].get<std::string>(), nullptr, false);
+    ASSERT_TRUE(value.is_object()) << choice;
+    EXPECT_GE(value["n"].get<int>(), 3);
+    EXPECT_LE(value["n"].get<int>(), 12);
+    EXPECT_TRUE(value["k"] == "a" || value["k"].is_null());
+    EXPECT_EQ(value.size(), 3u);
+    EXPECT_EQ(choice["finish_reason"], "stop");
+  }
+  const Json text =
+      served.ask("/v1/completions", {{"prompt", "x"}, {"guided_regex", "(ab){3}c?"}, {"max_tokens", 9}}).second;
+  EXPECT_THAT(text["choices"][0]["text"].get<std::string>(), testing::MatchesRegex("abababc?"));
+  const Json one =
+      served.ask("/v1/completions", {{"prompt", "x"}, {"structured_outputs", {{"choice", {"yes", "no"}}}}}).second;
+  EXPECT_THAT(one["choices"][0]["text"].get<std::string>(), testing::AnyOf("yes", "no"));
+}
+
+TEST(Api, a_call_that_is_asked_for_is_made) {
+  Served served({.capacity = 3000, .sequences = 1}, 8, {}, "qwen2_5");
+  Json body{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"seed", 1}, {"max_tokens", 300}};
+  body["tools"] = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+    {"type": "function", "function": {"name": "add", "strict": true, "parameters": {"type": "object",
+      "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"], "additionalProperties": false}}}])");
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "add"}}}};
+  const auto [status, json] = served.ask("/v1/chat/completions", body);
+  ASSERT_EQ(status, 200) << json;
+  const Json& message = json["choices"][0]["message"];
+  ASSERT_EQ(message["tool_calls"].size(), 1u) << json;
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "add");
+  const Json arguments = Json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>());
+  EXPECT_LE(arguments["a"].get<int>(), 99);
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "tool_calls");
+  body["tool_choice"]["function"]["name"] = "sub";
+  EXPECT_EQ(served.ask("/v1/chat/completions", body).second["error"]["param"], "tool_choice.function.name");
+}
+
 TEST(Api, a_stop_string_over_token_borders_ends_and_is_not_shown) {
   Served served;
   Json body{
@@ -201,8 +250,19 @@ TEST(Api, each_wrong_request_is_refused_by_name) {
             400,
             "tools",
             "--tool-call-parser"},
-           {{{"messages", hi}, {"tool_choice", "required"}}, 400, "tool_choice", "\"none\" or \"auto\""},
-           {{{"messages", hi}, {"response_format", {{"type", "json_object"}}}}, 400, "response_format.type", "text"},
+           {{{"messages", hi}, {"tool_choice", "required"}}, 400, "tool_choice", "tools beside it"},
+           {{{"messages", hi}, {"response_format", {{"type", "xml"}}}}, 400, "response_format.type", "json_schema"},
+           {{{"messages", hi},
+             {"response_format",
+              {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "array"}, {"uniqueItems", true}}}}}}}},
+            400,
+            "response_format.json_schema.schema",
+            "the keyword \"uniqueItems\""},
+           {{{"messages", hi}, {"guided_regex", "a("}}, 400, "guided_regex", "no ) for a ("},
+           {{{"messages", hi}, {"guided_regex", "a"}, {"guided_choice", {"a"}}},
+            400,
+            "guided_choice",
+            "nothing beside guided_regex"},
            {{{"messages", hi}, {"stream_options", {{"include_usage", true}}}}, 400, "stream_options", "stream"},
            {{{"messages", hi}, {"logit_bias", {{"900", 1}}}}, 400, "logit_bias", "token ids"},
            {{{"messages", hi}, {"stop", {"a", ""}}}, 400, "stop", "none of them empty"},

@@ -318,10 +318,10 @@ class SchemaReader {
         add(name, value(property, fmt::format("{}/properties/{}", at, name)));
     }
     const auto more = schema.find("additionalProperties");
-    const bool open = more == schema.end() ? names.empty() : *more != false;
+    const bool open = more == schema.end() ? !schema.contains("properties") : *more != false;
     const Expression other =
         more == schema.end() || more->is_boolean() ? json_.any() : value(*more, at + "/additionalProperties");
-    if (!open && !required.empty()) return grammar_.choice({});  // what is required may not be there
+    if (more != schema.end() && !open && !required.empty()) return grammar_.choice({});  // it is not allowed
     while (!required.empty()) add(*required.begin(), other);
     const Expression extra = open ? json_.member(json_.other_string(names), other) : grammar_.choice({});
     return json_.enclosed('{', members_of(members, needed, extra), '}');

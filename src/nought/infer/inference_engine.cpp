@@ -199,7 +199,7 @@ bool InferenceEngine::advance(Sequence& sequence, std::span<float> logits, int64
 }
 
 std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<float> logits) {
-  const InferenceRequest& request = sequence.request;
+  InferenceRequest& request = sequence.request;
   if (request.max_new_tokens == 0) return FinishReason::length;
   const std::vector<float> unchanged =
       request.likeliest ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
@@ -207,14 +207,16 @@ std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<
   adjust_logits(logits, request.sampling, held(sequence), sequence.produced);
   if (count < request.min_new_tokens)
     for (const int32_t id : request.stop_ids) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  if (request.constraint) request.constraint->apply(logits, request.stop_ids);
   const auto token = static_cast<int32_t>(sample_token(logits, request.sampling, static_cast<uint64_t>(count)));
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), token) != request.stop_ids.end())
     return FinishReason::stop;
   sequence.produced.push_back(token);
   sequence.next = {token};
+  if (request.constraint) request.constraint->take(token);
   const bool goes_on = sequence.listener->on_token(request.likeliest ? score_token(unchanged, token, *request.likeliest)
                                                                      : ScoredToken{.id = token});
-  if (!goes_on) return FinishReason::stop;
+  if (!goes_on || (request.constraint && request.constraint->complete())) return FinishReason::stop;
   if (count + 1 < request.max_new_tokens && std::ssize(held(sequence)) < cache_.capacity) return std::nullopt;
   return FinishReason::length;
 }

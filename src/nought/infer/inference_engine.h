@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "nought/grammar/token_constraint.h"
 #include "nought/infer/sampling.h"
 #include "nought/models/decoder.h"
 
@@ -26,6 +27,8 @@ struct InferenceRequest {
   std::vector<int32_t> stop_ids = {};     // the sequence ends before one of these
   std::optional<int64_t> likeliest = {};  // given: each token comes with its log-probability and those of so many
   bool scores_prompt = false;             // tokens of the prompt come with theirs, too
+  /// What is generated stays within it, and ends where nothing can follow.
+  std::optional<TokenConstraint> constraint = {};
 };
 
 struct TokenScore {

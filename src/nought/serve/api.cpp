@@ -72,6 +72,7 @@ Api::Api(const ServedModel& model, EngineLoop& engine, int64_t cache_tokens, Api
       engine_(engine),
       cache_tokens_(cache_tokens),
       options_(std::move(options)),
+      masks_(model.tokenizer),
       first_id_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
 void Api::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
@@ -187,12 +188,15 @@ void Api::generate(const HttpRequest& request, const std::shared_ptr<HttpReply>&
       chat ? read_chat_completion(request.body, model_, number) : read_completion(request.body, model_, number);
   read.answer.id = fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", number);
   read.answer.created = std::time(nullptr);
+  std::shared_ptr<TokenMasks> masks;
+  if (read.constraint.constrains()) masks = masks_.of(read.constraint, read.answer.parser);
   const auto answer = std::make_shared<Answer>(read.answer, reply, model_.tokenizer, metrics_);
   EngineLoop::Requests requests;
   for (const std::vector<int32_t>& prompt : read.prompts)
     for (int64_t choice = 0; choice < read.choices; ++choice) {
       InferenceRequest each = read.inference;
       each.prompt = prompt;
+      if (masks) each.constraint.emplace(masks);
       each.sampling.seed += static_cast<uint64_t>(choice);
       requests.emplace_back(std::move(each), answer->add_choice(prompt, choice == 0));
     }

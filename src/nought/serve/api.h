@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "nought/serve/answer_constraint.h"
 #include "nought/serve/engine_loop.h"
 #include "nought/serve/http_server.h"
 #include "nought/serve/serve_metrics.h"
@@ -39,6 +40,7 @@ class Api {
   int64_t cache_tokens_;
   ApiOptions options_;
   ServeMetrics metrics_;
+  AnswerMasks masks_;
   uint64_t first_id_, requests_ = 0;
   std::atomic<bool> stopping_ = false;
 };

@@ -10,8 +10,7 @@ namespace nought {
 
 namespace {
 
-constexpr int64_t kMostChoices = 128, kMostStops = 16, kMostPrompts = 2048, kMostTools = 128,
-                  kMostNewTokens = int64_t{1} << 24;
+constexpr int64_t kMostChoices = 128, kMostStops = 16, kMostPrompts = 2048, kMostNewTokens = int64_t{1} << 24;
 
 std::vector<std::string> read_stops(JsonFields& fields) {
   const OrderedJson* value = fields.find("stop");
@@ -84,7 +83,8 @@ void read_common(JsonFields& fields, const ServedModel& model, GenerationRequest
   fields.ignore({"user", "metadata", "prompt_cache_key", "safety_identifier"});
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")
     fields.wrong("service_tier", "\"auto\"");
-  fields.refuse({"store", "guided_json", "guided_regex", "guided_grammar"});
+  read_guided(fields, request.constraint);
+  fields.refuse({"store", "guided_grammar"});
 }
 
 /// Checks that prompts and what they may generate fit; without a number, the reply may fill the context.
@@ -142,38 +142,6 @@ void parse_arguments(OrderedJson& messages) {
       if (parsed.is_object()) function["arguments"] = std::move(parsed);
     }
   }
-}
-
-/// The tools that a reply may call.
-void read_tools(JsonFields& fields, const ServedModel& model, AnswerOptions& answer) {
-  const OrderedJson* choice = fields.find("tool_choice");
-  if (choice && *choice != "none" && *choice != "auto")
-    fields.wrong("tool_choice", "\"none\" or \"auto\": others are not supported");
-  answer.parallel_calls = fields.boolean("parallel_tool_calls", true);
-  const OrderedJson* tools = fields.find("tools");
-  if (!tools || (tools->is_array() && tools->empty())) return;
-  if (!tools->is_array() || std::ssize(*tools) > kMostTools)
-    fields.wrong("tools", fmt::format("a list of at most {}", kMostTools));
-  for (size_t i = 0; i < tools->size(); ++i) {
-    JsonFields tool((*tools)[i], fmt::format("tools[{}]", i));
-    if (tool.text("type") != "function") tool.wrong("type", "\"function\"");
-    const OrderedJson* function = tool.find("function");
-    if (!function) tool.wrong("function", "an object");
-    tool.finish();
-    JsonFields parts(*function, tool.param("function"));
-    const auto name = parts.text("name");
-    if (!name || name->empty() || name->size() > 128) parts.wrong("name", "a name of at most 128 bytes");
-    parts.text("description");
-    if (const OrderedJson* parameters = parts.find("parameters"); parameters && !parameters->is_object())
-      parts.wrong("parameters", "a schema");
-    parts.refuse({"strict"});
-    parts.finish();
-    answer.parser.tool_names.push_back(*name);
-  }
-  if (choice && *choice == "none") return;
-  if (model.tool_form == ToolForm::none)
-    throw ApiError(400, "tools: how this model writes calls is not known: serve it with --tool-call-parser", "tools");
-  answer.parser.tools = model.tool_form;
 }
 
 OrderedJson without_tools(OrderedJson body) {
@@ -259,12 +227,9 @@ GenerationRequest read_chat_completion(std::string_view body, const ServedModel&
   if (request.answer.log_probabilities) request.inference.likeliest = likeliest.value_or(0);
   if (const OrderedJson* more = fields.find("chat_template_kwargs"); more && !more->is_object())
     fields.wrong("chat_template_kwargs", "an object");
-  if (const OrderedJson* format = fields.find("response_format")) {
-    JsonFields parts(*format, "response_format");
-    if (parts.text("type") != "text") parts.wrong("type", "\"text\": others are not supported");
-    parts.finish();
-  }
-  read_tools(fields, model, request.answer);
+  read_response_format(fields, request.constraint);
+  read_tools(fields, model, request.constraint, request.answer.parser);
+  request.answer.parallel_calls = request.constraint.parallel;
   fields.refuse({"functions", "function_call", "audio", "modalities", "prediction", "web_search_options",
                  "reasoning_effort", "verbosity", "moderation", "documents"});
   fields.finish();

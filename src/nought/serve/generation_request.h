@@ -7,6 +7,7 @@
 #include "nought/base/json_fwd.h"
 #include "nought/infer/inference_engine.h"
 #include "nought/serve/answer.h"
+#include "nought/serve/answer_constraint.h"
 #include "nought/serve/served_model.h"
 
 namespace nought {
@@ -14,8 +15,9 @@ namespace nought {
 struct GenerationRequest {
   AnswerOptions answer = {};  // all but id and created
   std::vector<std::vector<int32_t>> prompts = {};
-  int64_t choices = 1;              // of each prompt
-  InferenceRequest inference = {};  // all but the prompt; of the choices, each has the next seed
+  int64_t choices = 1;  // of each prompt
+  AnswerConstraint constraint = {};
+  InferenceRequest inference = {};  // all but the prompt and the constraint; of the choices, each has the next seed
 };
 
 /// ApiError for each field that is wrong or not supported. `seed`: what counts if the request has none.
