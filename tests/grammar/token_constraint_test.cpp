@@ -106,7 +106,7 @@ TEST(TokenBytes, markers_count_as_text_if_they_are_named) {
   const Pieces pieces({"", "a", "ab"});
   EXPECT_EQ(TokenBytes(pieces).of(0), "");
   EXPECT_EQ(TokenBytes(pieces, std::vector<std::string>{"<mark>", "<other>"}).of(0), "<mark>");
-  EXPECT_EQ(TokenBytes(pieces).sorted()[1].common, 1);
+  EXPECT_EQ(TokenBytes(pieces).sorted()[1].common, 1U);
 }
 
 }  // namespace

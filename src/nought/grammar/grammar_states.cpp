@@ -9,7 +9,7 @@ namespace nought {
 
 namespace {
 constexpr size_t kMostStates = size_t{1} << 16;
-constexpr int32_t kUnknown = -2, kBottom = -1;  // of a transition, and the stack without calls
+constexpr int32_t kBottom = -1;  // the stack without calls
 }  // namespace
 
 GrammarStates::GrammarStates(Grammar grammar)
@@ -71,14 +71,12 @@ GrammarStates::State GrammarStates::state_of(std::vector<Place> work) {
   return found->second;
 }
 
-GrammarStates::State GrammarStates::next(State state, uint8_t byte) {
-  if (state == kDead) return kDead;
+GrammarStates::State GrammarStates::find_next(State state, uint8_t byte) {
   auto& row = states_[static_cast<size_t>(state)].next;
   if (!row) {
     row = std::make_unique<std::array<State, 256>>();
     row->fill(kUnknown);
   }
-  if ((*row)[byte] != kUnknown) return (*row)[byte];
   std::vector<Place> places;
   for (const Place& at : states_[static_cast<size_t>(state)].places)
     for (const Grammar::Edge& edge : grammar_.nodes()[static_cast<size_t>(at.node)].edges)

@@ -26,7 +26,11 @@ class GrammarStates {
 
   State start() const { return start_; }
   /// The state after a byte; kDead if no word goes on with it. ConfigError if there are too many states.
-  State next(State state, uint8_t byte);
+  State next(State state, uint8_t byte) {
+    if (state == kDead) return kDead;
+    const auto& row = states_[static_cast<size_t>(state)].next;
+    return row && (*row)[byte] != kUnknown ? (*row)[byte] : find_next(state, byte);
+  }
   State next(State state, std::string_view bytes);
   /// Whether a word ends here, and whether none goes on.
   bool ends(State state) const { return states_[static_cast<size_t>(state)].ends; }
@@ -34,6 +38,8 @@ class GrammarStates {
   int64_t size() const { return static_cast<int64_t>(states_.size()); }
 
  private:
+  static constexpr State kUnknown = -2;  // of a transition
+  State find_next(State state, uint8_t byte);
   struct Place {
     int32_t node, stack;
     auto operator<=>(const Place&) const = default;

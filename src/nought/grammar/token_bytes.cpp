@@ -22,11 +22,16 @@ TokenBytes::TokenBytes(const Tokenizer& tokenizer, std::span<const std::string> 
     if (const auto id = tokenizer.find(marker); id && *id < tokenizer.vocab_size())
       texts_[static_cast<size_t>(*id)] = marker;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    if (!of(id).empty()) sorted_.push_back({id, 0});
+    if (!of(id).empty()) sorted_.push_back({id, 0, static_cast<uint32_t>(of(id).size())});
   std::sort(sorted_.begin(), sorted_.end(), [&](const Entry& a, const Entry& b) { return of(a.id) < of(b.id); });
-  for (size_t i = 1; i < sorted_.size(); ++i) {
-    const std::string_view a = of(sorted_[i - 1].id), b = of(sorted_[i].id);
-    sorted_[i].common = static_cast<int32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  std::string_view before_it;
+  for (Entry& entry : sorted_) {
+    const std::string_view text = of(entry.id);
+    const auto differs = std::mismatch(before_it.begin(), before_it.end(), text.begin(), text.end()).second;
+    entry.common = static_cast<uint32_t>(differs - text.begin());
+    rests_ += text.substr(entry.common);
+    longest_ = std::max(longest_, text.size());
+    before_it = text;
   }
 }
 

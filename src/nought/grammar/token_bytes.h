@@ -21,14 +21,20 @@ class TokenBytes {
   int64_t size() const { return static_cast<int64_t>(texts_.size()); }
   struct Entry {
     int32_t id;
-    int32_t common;  // how many bytes of it the entry before has, too
+    uint32_t common;  // how many bytes of it the entry before has, too
+    uint32_t length;
   };
   /// The tokens with text, by their bytes.
   std::span<const Entry> sorted() const { return sorted_; }
+  /// What each of them has behind `common`, one behind the other.
+  std::string_view rests() const { return rests_; }
+  size_t longest() const { return longest_; }
 
  private:
   std::vector<std::string> texts_;
   std::vector<Entry> sorted_;
+  std::string rests_;
+  size_t longest_ = 0;
 };
 
 }  // namespace nought

@@ -1,5 +1,6 @@
 #include "nought/grammar/token_constraint.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "nought/base/error.h"
@@ -14,18 +15,21 @@ const std::vector<uint64_t>& TokenMasks::of(GrammarStates::State state) {
   if (const auto found = masks_.find(state); found != masks_.end()) return found->second;
   if (masks_.size() >= kMostMasks) masks_.clear();
   std::vector<uint64_t> mask(static_cast<size_t>(tokens_->size() + 63) / 64);
-  std::vector<GrammarStates::State> path{state};  // the states after each byte of the token that is followed
+  std::vector<GrammarStates::State> path(tokens_->longest() + 1);  // the states behind each byte of a token
+  path[0] = state;
+  size_t good = 0;  // how many bytes of the last token went on
+  const char* rest = tokens_->rests().data();
   for (const TokenBytes::Entry& entry : tokens_->sorted()) {
-    const auto common = static_cast<size_t>(entry.common);
-    if (common >= path.size()) continue;  // it goes on as one that does not
-    path.resize(common + 1);
-    const std::string_view bytes = tokens_->of(entry.id);
-    while (path.size() <= bytes.size()) {
-      const GrammarStates::State to = states_.next(path.back(), static_cast<uint8_t>(bytes[path.size() - 1]));
-      if (to == GrammarStates::kDead) break;
-      path.push_back(to);
+    const char* const bytes = rest;
+    rest += entry.length - entry.common;
+    if (entry.common > good) continue;  // it goes on as one that does not
+    size_t at = entry.common;
+    for (; at < entry.length; ++at) {
+      path[at + 1] = states_.next(path[at], static_cast<uint8_t>(bytes[at - entry.common]));
+      if (path[at + 1] == GrammarStates::kDead) break;
     }
-    if (path.size() > bytes.size()) mask[static_cast<size_t>(entry.id) / 64] |= uint64_t{1} << (entry.id % 64);
+    good = at;
+    if (at == entry.length) mask[static_cast<size_t>(entry.id) / 64] |= uint64_t{1} << (entry.id % 64);
   }
   return masks_.emplace(state, std::move(mask)).first->second;
 }
@@ -36,8 +40,13 @@ void TokenConstraint::apply(std::span<float> logits, std::span<const int32_t> en
   if (may_end())
     for (const int32_t id : ends) kept.emplace_back(id, logits[static_cast<size_t>(id)]);
   const std::vector<uint64_t>& mask = masks_->of(state_);
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (i / 64 >= mask.size() || (mask[i / 64] >> (i % 64) & 1) == 0) logits[i] = kNever;
+  for (size_t begin = 0; begin < logits.size(); begin += 64) {
+    const uint64_t word = begin / 64 < mask.size() ? mask[begin / 64] : 0;
+    if (word == ~uint64_t{0}) continue;
+    const size_t end = std::min(begin + 64, logits.size());
+    for (size_t i = begin; i < end; ++i)
+      if ((word >> (i - begin) & 1) == 0) logits[i] = kNever;
+  }
   for (const int32_t id : ends) logits[static_cast<size_t>(id)] = kNever;
   for (const auto& [id, logit] : kept) logits[static_cast<size_t>(id)] = logit;
 }
