@@ -1,4 +1,5 @@
 // nought plan says what a step takes on GPUs that are not here, and refuses a question that has no answer.
+#include "support/program_runs.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -44,6 +45,41 @@ TEST(Plan, a_gpu_without_its_device_or_without_rates_is_refused_in_one_line) {
     EXPECT_EQ(each.error_lines(), 1);
     EXPECT_NE(each.exit_code, 0);
   }
+}
+
+Ended elastic(const TempFolder& folder, const std::string& more) {
+  test::write_run(folder);
+  return test::run_program(
+      fmt::format("{} plan {} --elastic {}", NOUGHT_PROGRAM, (folder / "run.json").string(), more));
+}
+
+TEST(Plan, elastic_lists_every_number_of_ranks_with_its_memory) {
+  const TempFolder folder;
+  const std::string section =
+      "--set training.per_device_train_batch_size=null --set 'deepspeed.elasticity={\"enabled\": true, "
+      "\"max_train_batch_size\": 8, \"micro_batch_sizes\": [1, 2], \"max_gpus\": 4, \"version\": 0.1}'";
+  const auto json = nlohmann::json::parse(elastic(folder, "--json " + section).out);
+  EXPECT_EQ(json.at("train_batch"), 8);
+  std::vector<int> ranks;
+  for (const auto& row : json.at("counts")) {
+    ranks.push_back(row.at("ranks"));
+    EXPECT_EQ(row.at("ranks").get<int>() * row.at("micro_batch").get<int>() * row.at("accumulation").get<int>(), 8);
+    EXPECT_TRUE(row.at("fits").get<bool>());
+    EXPECT_GT(row.at("memory_bytes"), 0);
+  }
+  EXPECT_EQ(ranks, (std::vector{1, 2, 4}));
+  const Ended small = elastic(folder, section + " --set training.device_memory=450KiB");
+  EXPECT_THAT(small.out, AllOf(HasSubstr("global batch 8"), HasSubstr("by elasticity"), HasSubstr("no\n")));
+}
+
+TEST(Plan, elastic_without_a_section_lists_what_divides_the_batch) {
+  const TempFolder folder;
+  const auto json = nlohmann::json::parse(elastic(folder, "--json --ranks 3").out);
+  EXPECT_EQ(json.at("train_batch"), 6);
+  EXPECT_EQ(json.at("counts").size(), 4);
+  EXPECT_EQ(json.at("counts")[0].at("set")[1], "training.gradient_accumulation_steps=3");
+  const auto refused = nlohmann::json::parse(elastic(folder, "--json --ranks 2 --set training.virtual_ranks=2").out);
+  EXPECT_THAT(refused.at("counts")[2].at("refused"), HasSubstr("do not divide it"));
 }
 
 }  // namespace

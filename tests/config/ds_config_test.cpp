@@ -216,7 +216,7 @@ TEST(DsConfig, a_section_is_refused_only_when_something_in_it_is_enabled) {
               HasSubstr("compression_training.sparse_pruning.shared_parameters: not supported"));
   EXPECT_THAT(error_of(R"({"data_efficiency": {"data_routing": {"random_ltd": {"enabled": true}}}})"),
               HasSubstr("data_efficiency.data_routing: not supported"));
-  EXPECT_THAT(error_of(R"({"elasticity": {"enabled": true}})"), HasSubstr("elasticity.enabled = true"));
+  EXPECT_THAT(error_of(R"({"elasticity": {"prefer_large_batch": false}})"), HasSubstr("write prefer_larger_batch"));
 }
 
 TEST(DsConfig, null_counts_as_not_given) {

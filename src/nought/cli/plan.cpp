@@ -9,6 +9,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/plan_elastic.h"
 #include "nought/cli/shared_cores.h"
 #include "nought/config/run_config.h"
 #include "nought/cuda/workspace.h"
@@ -36,10 +37,10 @@ namespace {
 struct PlanOptions {
   std::string run_file;
   std::vector<std::string> overrides;
-  LaunchOptions launch = {.ranks = 1, .hostfile = {}};
+  LaunchOptions launch = {};
   std::string stage;
   std::optional<std::string> gpu;
-  bool json = false;
+  bool json = false, elastic = false;
   std::string svg, trace;
 };
 
@@ -153,9 +154,22 @@ std::string describe_largest_rank(const LargestRank& largest, int64_t budget, st
                      format_bytes(largest.peak));
 }
 
+int run_elastic(const PlanOptions& options) {
+  const ElasticRanks ranks = elastic_ranks(load(options), static_cast<int>(options.launch.ranks.value_or(0)));
+  const auto plan_of = [&](const ElasticRanks::Choice& choice) {
+    PlanOptions changed = options;
+    changed.overrides.insert(changed.overrides.end(), choice.settings.begin(), choice.settings.end());
+    const RunPlan plan = with_model_folder(resolve(load(changed), choice.ranks));
+    return with_live_parameters(with_fitting_update(with_fitting_tiles(plan)));
+  };
+  print_elastic(ranks, plan_of, options.json);
+  return 0;
+}
+
 int run_plan(const PlanOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
+  if (options.elastic) return run_elastic(options);
   const std::optional<GpuRates> gpu = gpu_of(options);
   const RunConfig run = load(options);
   RunPlan plan = with_model_folder(resolve(run, static_cast<int>(ranks)));
@@ -230,6 +244,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
        "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
+       "nought plan run.json --ranks 4 --elastic    (which numbers of ranks make the same batch)",
        "nought plan run.json --device cuda --gpu h100 --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
   command
@@ -247,6 +262,9 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       ->type_name("NAME|FILE");
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
+  command->add_flag("--elastic", options->elastic,
+                    "Every number of ranks with the same global batch, by deepspeed.elasticity or what divides the "
+                    "batch of --ranks: micro-batch, accumulation, memory, whether it fits");
   command->add_flag("--json", options->json, "Print one JSON object");
   command
       ->add_option("--svg", options->svg,

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/config/ds_elasticity.h"
 #include "nought/config/ds_live_parameters.h"
 #include "nought/config/ds_offload.h"
+#include "nought/config/ds_parallel.h"
 #include "nought/config/ds_zeropp.h"
 #include "nought/config/key_rules.h"
 #include "nought/config/optimizer_args.h"
@@ -324,44 +326,6 @@ struct DsFlopsProfiler {
   }
 };
 
-struct DsTensorParallel {
-  Setting<int64_t> autotp_size{int64_t{0}};
-
-  template <class V>
-  void visit(V& v) {
-    v("autotp_size", autotp_size, "as training.parallelism_config.tp_size; 0 = 1");
-  }
-};
-
-struct DsPipeline {
-  Auto<int64_t> stages;
-  Setting<std::string> partition{"best"};
-  Setting<int64_t> activation_checkpoint_interval{int64_t{0}};
-
-  template <class V>
-  void visit(V& v) {
-    v("stages", stages, "as training.parallelism_config.pp_size; auto <- it");
-    v("partition", partition, "as training.parallelism_config.pipeline_parallel_partition");
-    v("activation_checkpoint_interval", activation_checkpoint_interval,
-      "full recompute, in which so many neighbouring blocks of a stage run again from one kept input; 0 = as "
-      "training.recompute says");
-  }
-};
-
-struct DsExpertParallel {
-  Setting<bool> enabled{false};
-  Setting<int64_t> autoep_size{int64_t{1}};
-  Setting<int64_t> expert_tensor_parallel_size;
-
-  template <class V>
-  void visit(V& v) {
-    v("enabled", enabled, "whether autoep_size counts");
-    v("autoep_size", autoep_size, "as training.parallelism_config.ep_size");
-    v("expert_tensor_parallel_size", expert_tensor_parallel_size,
-      "ranks that share the matrices of an expert: tp_size, which is the default (DeepSpeed: 1)");
-  }
-};
-
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -391,6 +355,7 @@ struct DsConfig {
   DsExpertParallel expert_parallel;
   DsCommsLogger comms_logger;
   DsFlopsProfiler flops_profiler;
+  DsElasticity elasticity;
 
   template <class V>
   void visit(V& v) {
@@ -436,6 +401,7 @@ struct DsConfig {
     v("expert_parallel", expert_parallel, "");
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
+    v("elasticity", elasticity, "");
   }
 };
 

@@ -169,7 +169,18 @@ void derive_batch_from_total(Resolver& r, const Candidate<int64_t>& total,
   set_batch(r, micro ? *micro : derived, micro ? derived : steps ? *steps : one, total.reason);
 }
 
+void set_elastic_batch(Resolver& r, const ElasticBatch& batch) {
+  const int64_t ranks = r.plan.layout.data_ranks();
+  const auto of = [&](int64_t value, std::string reason) {
+    return Candidate<int64_t>{value, true, r.origins.place("deepspeed.elasticity"), std::move(reason)};
+  };
+  set_batch(r, of(batch.micro_batch(ranks), fmt::format("elasticity: the largest that {} ranks can take", ranks)),
+            of(batch.accumulation(ranks), fmt::format("train_batch / (micro_batch x {})", r.data_name("world_size"))),
+            fmt::format("elasticity: {} numbers of ranks make it", batch.data_ranks.size()));
+}
+
 void resolve_batch(Resolver& r) {
+  if (const std::optional<ElasticBatch> batch = resolve_elasticity(r)) return set_elastic_batch(r, *batch);
   const TrainingConfig& t = r.config.training;
   const auto one = [&](const std::string& key, const Auto<int64_t>& ds, const Candidate<int64_t>& argument) {
     std::optional<Candidate<int64_t>> result = r.merge(key, ds, argument);

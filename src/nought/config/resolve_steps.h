@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "nought/config/elasticity.h"
 #include "nought/config/resolver.h"
 
 namespace nought {
@@ -45,6 +46,10 @@ void check_compression(Resolver& r);
 int64_t resolve_context(Resolver& r, int64_t ranks);
 /// ConfigError unless sequences are long enough for the ranks that share them.
 void check_context(const Resolver& r);
+
+// resolve_elasticity.cpp
+/// The batch by DeepSpeed's section "elasticity", if it is enabled. ConfigError if other keys give one, too.
+std::optional<ElasticBatch> resolve_elasticity(Resolver& r);
 
 // resolve_local_steps.cpp
 void resolve_local_steps(Resolver& r);
