@@ -17,15 +17,16 @@
 #   grammar 500 random JSON schemas, of which each run has 40: what their grammars write satisfies them (seconds)
 #   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with
 #           their plan
+#   elastic 150 kills of any process of a supervised run (nought train --restarts), the supervisor too (about 10 minutes on two cores)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [grammar]=test_grammar [marked]=test_programs [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [kills]='*Kills.*')
-all=(flips meshes context adapters virtual golden long offload grammar marked kills)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
+all=(flips meshes context adapters virtual golden long offload grammar marked elastic kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

@@ -10,6 +10,7 @@
 #include "support/run_file.h"
 #include "support/run_program.h"
 #include "support/sweep.h"
+#include "support/tagged_processes.h"
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,19 +29,6 @@ using testing::IsEmpty;
 const int64_t kSteps = test::sweep(30, 60);
 constexpr int64_t kSaveSteps = 1;
 
-/// The processes that have the line in their environment: those of a run, whichever of them started which.
-std::vector<pid_t> processes_with(const std::string& variable) {
-  std::vector<pid_t> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string environment = test::read_bytes(entry.path() / "environ");
-    if (environment.find(variable) != std::string::npos) found.push_back(std::stoi(name));
-  }
-  return found;
-}
-
 /// A run of some ranks in a folder, of which other processes see what is on disk.
 class KilledRun {
  public:
@@ -49,7 +37,7 @@ class KilledRun {
     fs::create_directories(folder_ / "tmp");
   }
   ~KilledRun() {
-    for (const pid_t left : processes_with(tag_)) kill(left, SIGKILL);
+    for (const pid_t left : test::processes_with(tag_)) kill(left, SIGKILL);
     wait();
   }
   KilledRun(const KilledRun&) = delete;
@@ -92,13 +80,13 @@ class KilledRun {
 
   /// Kills any process of the run. Those that outlive it for too long.
   std::vector<pid_t> kill_one(std::mt19937& random) {
-    const std::vector<pid_t> all = processes_with(tag_);
+    const std::vector<pid_t> all = test::processes_with(tag_);
     if (!all.empty()) kill(all[random() % all.size()], SIGKILL);
     const auto limit = Clock::now() + std::chrono::seconds(30);
     std::vector<pid_t> left;
     do {
       runs();  // takes note of the launcher's end
-      left = processes_with(tag_);
+      left = test::processes_with(tag_);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } while (!left.empty() && Clock::now() < limit);
     wait();

@@ -22,6 +22,7 @@
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/cli/launch_job.h"
+#include "nought/comm/flight_keeper.h"
 #include "nought/io/mapped_file.h"
 #include "nought/tensor/address_space.h"
 
@@ -113,6 +114,17 @@ std::string describe(const std::exception_ptr& failure) {
     return fmt::format("internal error: {}", error.what());
   } catch (...) {
     return "internal error: an exception of an unknown type";
+  }
+}
+
+int code_of(const std::exception_ptr& failure) {
+  if (std::getenv(kFlightKeeperVariable) == nullptr) return 1;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ConfigError&) {
+    return kRefusedCode;
+  } catch (...) {
+    return 1;
   }
 }
 

@@ -10,6 +10,11 @@ namespace nought {
 /// The message of an exception, on one line. A message that contains a table (a ledger) keeps its lines.
 std::string describe(const std::exception_ptr& failure);
 
+/// The exit code of a failure: 1; or kRefusedCode for a ConfigError in a run that is supervised (cli/restarts.h), which
+/// does not start such a run again.
+inline constexpr int kRefusedCode = 78;
+int code_of(const std::exception_ptr& failure);
+
 /// The message with every quoted or dumped value cut to 200 bytes, for files from elsewhere hold values of any length.
 std::string with_short_values(std::string_view message);
 

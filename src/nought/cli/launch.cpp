@@ -83,7 +83,7 @@ void run_in_job(const DeviceChoice& device, const LinkOptions& links, int rank, 
     body(world.world(), context);
   } catch (...) {
     print_error(describe(std::current_exception()));
-    MpiWorld::abort(1);
+    MpiWorld::abort(code_of(std::current_exception()));
   }
 }
 

@@ -13,12 +13,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/cli/child_process.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_filter.h"
 #include "nought/cli/launch_limits.h"
@@ -26,85 +26,13 @@
 #include "nought/cli/launch_session.h"
 #include "nought/cli/openmp_waiting.h"
 #include "nought/cli/stop_signals.h"
+#include "nought/comm/flight_keeper.h"
 
 namespace nought {
 
 namespace {
 
 constexpr std::chrono::seconds kGrace{10};  // what mpirun gets to end its ranks after a signal
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) { require<IoError>(fd >= 0, "the launcher: {}", std::strerror(errno)); }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() { close(fd_); }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& string : strings) result.push_back(string.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody reads our stderr any more
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-/// The signals that end a job. While one of these objects lives they are read from fd() instead of ending this process.
-class EndingSignals {
- public:
-  EndingSignals() {
-    sigemptyset(&set_);
-    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
-      struct sigaction now {};
-      sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1) ignores SIGHUP, for instance
-    }
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-    fd_.emplace(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  EndingSignals(const EndingSignals&) = delete;
-  EndingSignals& operator=(const EndingSignals&) = delete;
-  ~EndingSignals() { restore(); }
-  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  int fd() const { return fd_->get(); }
-  /// The next one that has arrived, or 0.
-  int take() const {
-    signalfd_siginfo info{};
-    return read(fd(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-  }
-
- private:
-  sigset_t set_, before_;
-  std::optional<FileDescriptor> fd_;
-};
-
-/// A pipe through which the job says something to the launcher.
-class Pipe {
- public:
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<IoError>("the launcher: {}", std::strerror(errno));
-    read_.emplace(ends[0]), write_.emplace(ends[1]);
-  }
-  int read_end() const { return read_->get(); }
-  int write_end() const { return write_->get(); }
-  void close_write_end() { write_.reset(); }
-
- private:
-  std::optional<FileDescriptor> read_, write_;
-};
 
 /// In a process group of its own, so that Ctrl-C reaches it once, through us; and it ends with us whatever ends us.
 pid_t start(MpirunCommand command, const Pipe& out, const Pipe& err, const EndingSignals& signals) {
@@ -224,7 +152,7 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_pml", "ob1");  // shared memory alone: no network devices are looked for
     set_default("OMPI_MCA_btl", "self,vader");
   }
-  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG"})
+  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG", kFlightKeeperVariable})
     if (user_set(name)) add({"-x", name});
   if (!user_set(kWaitPolicyVariable)) {
     set_default(kSpinVariable, kSpinRounds);

@@ -75,6 +75,6 @@ int main(int argc, char** argv) {
     return code;
   } catch (...) {
     nought::print_error(nought::describe(std::current_exception()));
-    return 1;
+    return nought::code_of(std::current_exception());
   }
 }

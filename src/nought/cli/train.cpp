@@ -5,11 +5,11 @@
 #include <optional>
 #include <utility>
 
-#include "nought/base/json.h"
 #include "nought/base/lines.h"
-#include "nought/base/open_file.h"
 #include "nought/base/text.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/checkpoint/output_folder.h"
+#include "nought/checkpoint/resume.h"
 #include "nought/checkpoint/run_files.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
@@ -17,15 +17,16 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_session.h"
+#include "nought/cli/restarts.h"
 #include "nought/cli/shared_cores.h"
 #include "nought/cli/stop_signals.h"
-#include "nought/cli/version.h"
+#include "nought/cli/train_options.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/comm/flight_timeout.h"
 #include "nought/comm/linked.h"
+#include "nought/config/elastic_ranks.h"
 #include "nought/config/run_config.h"
 #include "nought/engine/pipeline_cut.h"
-#include "nought/io/atomic_file.h"
 #include "nought/kernels/timed.h"
 #include "nought/measure/stage_seconds.h"
 #include "nought/observe/metrics.h"
@@ -47,108 +48,6 @@
 namespace nought {
 
 namespace {
-
-/// In training.output_dir: the steps that --within has chosen.
-constexpr const char* kChosenSteps = "chosen_steps.json";
-
-std::optional<int64_t> chosen_steps(const std::filesystem::path& folder) {
-  const auto text = bytes_if_there(folder / kChosenSteps);
-  if (!text) return std::nullopt;
-  const Json json = parse_json(*text, (folder / kChosenSteps).string());
-  const auto steps = json.is_object() ? json.find("max_steps") : json.end();
-  require<IoError>(json.is_object() && steps != json.end() && steps->is_number_integer(),
-                   "{}: expected {{\"max_steps\": N}}", (folder / kChosenSteps).string());
-  return steps->get<int64_t>();
-}
-
-/// Keeps them for when the run is resumed; nothing: a run that begins without --within.
-void keep_chosen_steps(const std::filesystem::path& folder, std::optional<int64_t> steps) {
-  std::error_code ignored;
-  if (steps) {
-    write_text_atomically(folder / kChosenSteps, fmt::format("{{\"max_steps\": {}}}\n", *steps));
-  } else {
-    std::filesystem::remove(folder / kChosenSteps, ignored);
-  }
-}
-
-struct TrainOptions {
-  std::string run_file;
-  std::vector<std::string> overrides;
-  LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
-  bool overwrite = false, quiet = false;
-  std::string trace_file;
-  std::string within;     // the time that the steps may take; empty: training.max_steps says how many are made
-  int64_t min_steps = 1;  // with `within`
-
-  RunConfig config() const {
-    const bool on_gpu = names_gpu(launch.device);
-    RunConfig config = load_run_config(run_file, overrides, on_gpu);
-    // A run that began with --within goes on to the steps that were chosen then.
-    if (const auto steps = config.training.resumes() ? chosen_steps(config.training.output_dir.value) : std::nullopt) {
-      std::vector<std::string> all{fmt::format("training.max_steps={}", *steps)};
-      all.insert(all.end(), overrides.begin(), overrides.end());
-      config = load_run_config(run_file, all, on_gpu);
-    }
-    return config;
-  }
-  StartMode mode() const {
-    if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
-    return overwrite ? StartMode::overwrite : StartMode::fresh;
-  }
-  RunPlan plan(int world_size) const {
-    RunPlan plan = resolve_run(config(), world_size, mode());
-    plan.program = version();
-    plan.trace_file = trace_file;
-    return plan;
-  }
-  /// For advice that is pasted behind this command line.
-  PastedRun pasted(const RunPlan& plan) const {
-    const auto run_with = [*this, world_size = plan.layout.ranks](const std::vector<std::string>& settings) {
-      TrainOptions changed = *this;
-      changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
-      return with_model_folder(changed.plan(world_size));
-    };
-    return {run_with, plan.output_dir + "/offload"};
-  }
-};
-
-/// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it.
-class ResumeOption {
- public:
-  ResumeOption(CLI::App& command, TrainOptions& options) : options_(options) {
-    option_ = command
-                  .add_option("--resume", value_,
-                              "Continue the last checkpoint of training.output_dir, or the one of this step or path")
-                  ->type_name("[PATH|STEP]")
-                  ->expected(0, 1);
-  }
-  /// When the command line is parsed.
-  void apply() {
-    // `--resume run.json` means the last checkpoint of run.json.
-    if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
-      options_.run_file = std::exchange(value_, "");
-    if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
-    if (option_->count() == 0) return;
-    const bool step = !value_.empty() && value_.find_first_not_of("0123456789") == std::string::npos;
-    options_.overrides.push_back("training.resume_from_checkpoint=" + (value_.empty() ? "true"
-                                                                       : step         ? value_
-                                                                                      : Json(value_).dump()));
-  }
-
- private:
-  TrainOptions& options_;
-  CLI::Option* option_;
-  std::string value_;
-};
-
-std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& options) {
-  add_override_option(command, options.overrides, "training.max_steps=5");
-  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
-  command.add_flag(
-      "--overwrite", options.overwrite,
-      "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
-  return std::make_shared<ResumeOption>(command, options);
-}
 
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
 Context with_timeline(Context context, Communicator& world, const RunPlan& plan) {
@@ -296,31 +195,85 @@ void check_mode(const RunPlan& plan, StartMode mode) {
                        "to go back to");
 }
 
+/// ConfigError, IoError or MemoryLimitError for what a start of the run would end with.
+void validate(const TrainOptions& options) {
+  const int64_t ranks = options.launch.ranks.value_or(1);
+  const RunPlan plan = options.plan(static_cast<int>(ranks));
+  check_mode(plan, options.mode());
+  if (!options.within.empty()) step_budget(options, plan);
+  OutputFolder::require_free(plan.output_dir);
+  if (const std::vector<std::string> left = LaunchSession::remove_left(); !left.empty()) {
+    fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
+    std::fflush(stdout);  // the ranks print next
+  }
+  const ReadyRun ready = ready_run(plan, options.mode());
+  // Without --ranks, mpirun makes as many ranks as the hosts have slots.
+  if (options.launch.ranks || options.launch.hostfile.empty())
+    require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
+}
+
+/// Returns the command with another number of ranks, and what they are told.
+TrainOptions with_ranks(TrainOptions options, const ElasticRanks::Choice& choice) {
+  options.launch.ranks = choice.ranks;
+  options.overrides.insert(options.overrides.end(), choice.settings.begin(), choice.settings.end());
+  return options;
+}
+
+/// The numbers of ranks that --min-ranks allows; none without it. ConfigError if there are none.
+ElasticRanks allowed_ranks(const TrainOptions& options, int ranks) {
+  if (!options.restarts.min_ranks) return {};
+  ElasticRanks all = elastic_ranks(options.config(), ranks);
+  const auto least = static_cast<int>(*options.restarts.min_ranks);
+  const ElasticRanks::Choice *most = all.largest(ranks), *below = all.largest(least - 1);
+  if (most != nullptr && most->ranks >= least) return all;
+  const auto above =
+      std::find_if(all.choices.begin(), all.choices.end(), [&](const auto& c) { return c.ranks > ranks; });
+  fail<ConfigError>(
+      "no number of ranks from --min-ranks {} to --ranks {} makes the global batch of {}; the nearest: {}", least,
+      ranks, all.train_batch,
+      below != nullptr             ? below->ranks
+      : above != all.choices.end() ? above->ranks
+                                   : 0);
+}
+
+int run_with_restarts(const TrainOptions& given) {
+  require<ConfigError>(!place_in_job(),
+                       "--restarts starts ranks by itself, and this process is a rank already: leave it out, or start "
+                       "nought without mpirun or srun, with --ranks");
+  require<ConfigError>(given.launch.ranks || given.launch.hostfile.empty(), "--restarts with --hostfile needs --ranks");
+  const auto ranks = static_cast<int>(given.launch.ranks.value_or(1));
+  check_restarts(given.restarts, ranks);
+  SupervisedRun run{.ranks = ranks, .elastic = allowed_ranks(given, ranks)};
+  const ElasticRanks::Choice* choice = run.elastic.largest(ranks);
+  const TrainOptions first = choice == nullptr ? given : with_ranks(given, *choice);
+  validate(first);
+  const RunPlan plan = first.plan(static_cast<int>(first.launch.ranks.value_or(1)));
+  run.output_dir = plan.output_dir;
+  run.timeout = std::chrono::seconds(plan.collective_timeout);
+  if (resumes(first.mode())) run.first_step = checkpoint_step(resume_point(plan)).value_or(0);
+  run.arguments = [&](bool resumes, const ElasticRanks::Choice& ranks_now) {
+    TrainOptions options = with_ranks(given, ranks_now);
+    if (resumes) {
+      options.overwrite = false;
+      options.within.clear();
+      options.overrides.emplace_back("training.resume_from_checkpoint=true");
+    }
+    return options.arguments();
+  };
+  return supervise(given.restarts, run);
+}
+
 int run_train(const Invocation& invocation, const TrainOptions& options) {
   if (!options.trace_file.empty()) {
     const auto folder = std::filesystem::absolute(options.trace_file).parent_path();
     require<ConfigError>(std::filesystem::is_directory(folder), "--trace {}: there is no folder {}", options.trace_file,
                          folder.string());
   }
-  const auto validate = [&] {
-    const int64_t ranks = options.launch.ranks.value_or(1);
-    const RunPlan plan = options.plan(static_cast<int>(ranks));
-    check_mode(plan, options.mode());
-    if (!options.within.empty()) step_budget(options, plan);
-    OutputFolder::require_free(plan.output_dir);
-    if (const std::vector<std::string> left = LaunchSession::remove_left(); !left.empty()) {
-      fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
-      std::fflush(stdout);  // the ranks print next
-    }
-    const ReadyRun ready = ready_run(plan, options.mode());
-    // Without --ranks, mpirun makes as many ranks as the hosts have slots.
-    if (options.launch.ranks || options.launch.hostfile.empty())
-      require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
-  };
+  if (options.restarts.restarts) return run_with_restarts(options);
   int signal = 0;
-  const int code = launch(invocation, options.launch, validate, [&](Communicator& world, const Context& context) {
-    signal = train_rank(options, world, context);
-  });
+  const int code = launch(
+      invocation, options.launch, [&] { validate(options); },
+      [&](Communicator& world, const Context& context) { signal = train_rank(options, world, context); });
   return signal == 0 ? code : exit_code_of(signal);
 }
 
@@ -382,6 +335,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
                   {"nought train examples/quickstart.json --ranks 2",
                    "nought train run.json --set training.max_steps=5 --set training.bf16=true",
                    "nought train run.json --ranks 4 --resume",
+                   "nought train run.json --ranks 4 --restarts 3    (goes on from the last checkpoint by itself)",
                    "nought train run.json --within 2h    (chooses training.max_steps by measured steps)",
                    "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
                    "nought train run.json --resume other/checkpoint-500"});
@@ -389,6 +343,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   const auto resume = add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);
+  add_restart_options(*command, options->restarts);
   command
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the fourth step: all ranks' operations and collectives, for ui.perfetto.dev")

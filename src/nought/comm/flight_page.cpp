@@ -81,14 +81,17 @@ std::shared_ptr<FlightPage> FlightPage::map(int descriptor) {
   return memory == nullptr ? nullptr : std::shared_ptr<FlightPage>(new FlightPage(memory));
 }
 
-std::shared_ptr<FlightPage> FlightPage::of_process(int pid, int descriptor) {
-  if (descriptor < 0) return nullptr;
+int FlightPage::open_file_of(int pid, int descriptor) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
   std::error_code error;
   // In another container the same numbers may be another file.
   if (!std::filesystem::read_symlink(path, error).string().starts_with(fmt::format("/memfd:{}", kMemoryName)))
-    return nullptr;
-  const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    return -1;
+  return open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
+
+std::shared_ptr<FlightPage> FlightPage::of_process(int pid, int descriptor) {
+  const int own = descriptor < 0 ? -1 : open_file_of(pid, descriptor);
   std::shared_ptr<FlightPage> page = map(own);
   if (own >= 0) close(own);
   return page && page->header().magic == kFlightMagic && page->header().pid == pid ? page : nullptr;

@@ -103,6 +103,8 @@ class FlightPage {
   static int make_file();
   /// The memory of such a file; null if it cannot be mapped.
   static std::shared_ptr<FlightPage> map(int descriptor);
+  /// Opens such a file of another process; -1 if it has none, or does not let this one open it.
+  static int open_file_of(int pid, int descriptor);
   /// The file of another process, or null if that process has no such file or does not let this one open it.
   static std::shared_ptr<FlightPage> of_process(int pid, int descriptor);
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "nought/comm/flight_keeper.h"
 #include "nought/comm/mpi_engine.h"
 
 namespace nought {
@@ -13,7 +14,8 @@ std::shared_ptr<FlightRecorder> meet_recorders(MPI_Comm everyone, MPI_Comm host,
   };
   int rank = 0;
   check_mpi(MPI_Comm_rank(everyone, &rank), "MPI_Comm_rank");
-  Source mine{.pid = getpid(), .descriptor = FlightPage::make_file(), .host = 0};
+  Source mine{.pid = getpid(), .descriptor = open_kept_page(rank), .host = 0};
+  if (mine.descriptor < 0) mine.descriptor = FlightPage::make_file();
   std::shared_ptr<FlightPage> page = FlightPage::map(mine.descriptor);
   if (!page) page = FlightPage::make();
   const auto recorder = std::make_shared<FlightRecorder>(page, rank, static_cast<int>(host_names.size()),

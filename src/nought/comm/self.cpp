@@ -1,6 +1,9 @@
 #include "nought/comm/self.h"
 
+#include <unistd.h>
+
 #include "nought/base/host.h"
+#include "nought/comm/flight_keeper.h"
 #include "nought/comm/stream_communicator.h"
 
 namespace nought {
@@ -40,7 +43,11 @@ std::unique_ptr<Communicator> make_self_communicator() {
 }
 
 std::unique_ptr<Communicator> make_recorded_self_communicator() {
-  auto recorder = std::make_shared<FlightRecorder>(FlightPage::make(), 0, 1, host_name());
+  const int kept = open_kept_page(0);
+  std::shared_ptr<FlightPage> page = FlightPage::map(kept);
+  if (kept >= 0) close(kept);
+  if (!page) page = FlightPage::make();
+  auto recorder = std::make_shared<FlightRecorder>(std::move(page), 0, 1, host_name());
   recorder->set_peers({recorder->page()});
   return std::make_unique<StreamCommunicator>(std::make_unique<SelfTransport>(), std::make_shared<Stream>(),
                                               std::move(recorder));

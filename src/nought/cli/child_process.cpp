@@ -1,0 +1,60 @@
+#include "nought/cli/child_process.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+FileDescriptor::FileDescriptor(int fd) : fd_(fd) {
+  require<IoError>(fd >= 0, "the launcher: {}", std::strerror(errno));
+}
+
+FileDescriptor::~FileDescriptor() { close(fd_); }
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& string : strings) result.push_back(string.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody reads our stderr any more
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+EndingSignals::EndingSignals() {
+  sigemptyset(&set_);
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1) ignores SIGHUP, for instance
+  }
+  pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  fd_.emplace(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void EndingSignals::restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+int EndingSignals::take() const {
+  signalfd_siginfo info{};
+  return read(fd(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+Pipe::Pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<IoError>("the launcher: {}", std::strerror(errno));
+  read_.emplace(ends[0]), write_.emplace(ends[1]);
+}
+
+}  // namespace nought

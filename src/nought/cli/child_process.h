@@ -1,0 +1,63 @@
+// What a process needs that starts others and waits for them: descriptors that close themselves, pipes, and signals
+// that are read instead of ending it.
+#pragma once
+
+#include <array>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nought {
+
+class FileDescriptor {
+ public:
+  /// IoError, with the reason in errno, for one below 0.
+  explicit FileDescriptor(int fd);
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// The strings as execve() takes them; they point into `strings`.
+std::vector<char*> pointers(std::vector<std::string>& strings);
+
+/// Writes all bytes, unless nobody reads them any more.
+void write_all(int fd, std::string_view bytes);
+
+/// The signals that end a job. While one of these objects lives they are read from fd() instead of ending this process.
+class EndingSignals {
+ public:
+  EndingSignals();
+  EndingSignals(const EndingSignals&) = delete;
+  EndingSignals& operator=(const EndingSignals&) = delete;
+  ~EndingSignals() { restore(); }
+  /// A child does so before it becomes another program.
+  void restore() const;
+  int fd() const { return fd_->get(); }
+  /// The next one that has arrived, or 0.
+  int take() const;
+
+ private:
+  sigset_t set_, before_;
+  std::optional<FileDescriptor> fd_;
+};
+
+/// A pipe through which the job says something to the launcher.
+class Pipe {
+ public:
+  Pipe();
+  int read_end() const { return read_->get(); }
+  int write_end() const { return write_->get(); }
+  void close_write_end() { write_.reset(); }
+
+ private:
+  std::optional<FileDescriptor> read_, write_;
+};
+
+}  // namespace nought

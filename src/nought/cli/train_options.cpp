@@ -1,0 +1,122 @@
+#include "nought/cli/train_options.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "nought/base/json.h"
+#include "nought/base/open_file.h"
+#include "nought/cli/device.h"
+#include "nought/cli/version.h"
+#include "nought/io/atomic_file.h"
+#include "nought/weights/model_source.h"
+
+namespace nought {
+
+namespace {
+
+/// In training.output_dir: the steps that --within has chosen.
+constexpr const char* kChosenSteps = "chosen_steps.json";
+
+std::optional<int64_t> chosen_steps(const std::filesystem::path& folder) {
+  const auto text = bytes_if_there(folder / kChosenSteps);
+  if (!text) return std::nullopt;
+  const Json json = parse_json(*text, (folder / kChosenSteps).string());
+  const auto steps = json.is_object() ? json.find("max_steps") : json.end();
+  require<IoError>(json.is_object() && steps != json.end() && steps->is_number_integer(),
+                   "{}: expected {{\"max_steps\": N}}", (folder / kChosenSteps).string());
+  return steps->get<int64_t>();
+}
+
+}  // namespace
+
+void keep_chosen_steps(const std::filesystem::path& folder, std::optional<int64_t> steps) {
+  std::error_code ignored;
+  if (steps) {
+    write_text_atomically(folder / kChosenSteps, fmt::format("{{\"max_steps\": {}}}\n", *steps));
+  } else {
+    std::filesystem::remove(folder / kChosenSteps, ignored);
+  }
+}
+
+RunConfig TrainOptions::config() const {
+  const bool on_gpu = names_gpu(launch.device);
+  RunConfig config = load_run_config(run_file, overrides, on_gpu);
+  // A run that began with --within goes on to the steps that were chosen then.
+  if (const auto steps = config.training.resumes() ? chosen_steps(config.training.output_dir.value) : std::nullopt) {
+    std::vector<std::string> all{fmt::format("training.max_steps={}", *steps)};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    config = load_run_config(run_file, all, on_gpu);
+  }
+  return config;
+}
+
+StartMode TrainOptions::mode() const {
+  if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
+  return overwrite ? StartMode::overwrite : StartMode::fresh;
+}
+
+RunPlan TrainOptions::plan(int world_size) const {
+  RunPlan plan = resolve_run(config(), world_size, mode());
+  plan.program = version();
+  plan.trace_file = trace_file;
+  return plan;
+}
+
+PastedRun TrainOptions::pasted(const RunPlan& plan) const {
+  const auto run_with = [*this, world_size = plan.layout.ranks](const std::vector<std::string>& settings) {
+    TrainOptions changed = *this;
+    changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
+    return with_model_folder(changed.plan(world_size));
+  };
+  return {run_with, plan.output_dir + "/offload"};
+}
+
+std::vector<std::string> TrainOptions::arguments() const {
+  std::vector<std::string> words{"train", run_file};
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
+  };
+  for (const std::string& setting : overrides) add("--set", setting);
+  if (launch.ranks) add("--ranks", std::to_string(*launch.ranks));
+  add("--hostfile", launch.hostfile);
+  add("--device", launch.device);
+  add("--collectives", launch.collectives);
+  add("--trace", trace_file);
+  add("--within", within);
+  if (!within.empty()) add("--min-steps", std::to_string(min_steps));
+  if (overwrite) words.emplace_back("--overwrite");
+  if (quiet) words.emplace_back("--quiet");
+  return words;
+}
+
+ResumeOption::ResumeOption(CLI::App& command, TrainOptions& options) : options_(options) {
+  option_ = command
+                .add_option("--resume", value_,
+                            "Continue the last checkpoint of training.output_dir, or the one of this step or path")
+                ->type_name("[PATH|STEP]")
+                ->expected(0, 1);
+}
+
+void ResumeOption::apply() {
+  // `--resume run.json` means the last checkpoint of run.json.
+  if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
+    options_.run_file = std::exchange(value_, "");
+  if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
+  if (option_->count() == 0) return;
+  const bool step = !value_.empty() && value_.find_first_not_of("0123456789") == std::string::npos;
+  options_.overrides.push_back("training.resume_from_checkpoint=" + (value_.empty() ? "true"
+                                                                     : step         ? value_
+                                                                                    : Json(value_).dump()));
+}
+
+std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& options) {
+  add_override_option(command, options.overrides, "training.max_steps=5");
+  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
+  command.add_flag(
+      "--overwrite", options.overwrite,
+      "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
+  return std::make_shared<ResumeOption>(command, options);
+}
+
+}  // namespace nought
