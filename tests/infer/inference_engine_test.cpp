@@ -214,6 +214,44 @@ TEST(InferenceEngine, stop_ids_wait_for_the_least_number_of_tokens) {
   EXPECT_EQ(std::count(later->tokens.begin(), later->tokens.end(), free[0]), 0);
 }
 
+TEST(InferenceEngine, an_embedding_is_of_the_hidden_states_that_logits_are_made_of) {
+  struct Embedded final : RequestListener {
+    bool on_token(const ScoredToken&) override { return false; }
+    void on_embedding(const std::vector<float>& given) override { values = given; }
+    void on_end(FinishReason why, std::exception_ptr) override { reason = why; }
+    std::vector<float> values;
+    FinishReason reason = FinishReason::failed;
+  };
+  Loaded loaded("open/llama");
+  const std::vector<int32_t> prompt{5, 9, 200, 7};
+  InferenceEngine engine = loaded.engine({.capacity = 64, .sequences = 2, .max_batch_tokens = 3});
+  const auto beside = std::make_shared<Heard>();
+  engine.submit(greedy({5, 9}, 5), beside);
+  engine.step();
+  std::map<Pooling, std::vector<float>> found;
+  for (const Pooling pooling : {Pooling::mean, Pooling::last, Pooling::cls}) {
+    const auto heard = std::make_shared<Embedded>();
+    engine.submit({.prompt = prompt, .pooling = pooling}, heard);
+    while (engine.step()) continue;
+    EXPECT_EQ(heard->reason, FinishReason::stop);
+    found[pooling] = heard->values;
+  }
+  EXPECT_EQ(beside->tokens, alone(loaded, greedy({5, 9}, 5)));
+
+  DecoderCache cache = loaded.decoder.make_cache(loaded.context, 16, DType::f32);
+  const NextTokens next{0, prompt, true};
+  const auto rows =
+      loaded.context.to_host<float>(loaded.decoder.next_hidden(loaded.context, std::span(&next, 1), cache));
+  const size_t hidden = rows.size() / prompt.size();
+  EXPECT_EQ(found[Pooling::cls], std::vector<float>(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(hidden)));
+  EXPECT_EQ(found[Pooling::last], std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(hidden), rows.end()));
+  for (size_t i = 0; i < hidden; ++i) {
+    double sum = 0;
+    for (size_t row = 0; row < prompt.size(); ++row) sum += rows[row * hidden + i];
+    EXPECT_FLOAT_EQ(found[Pooling::mean][i], static_cast<float>(sum / 4));
+  }
+}
+
 TEST(InferenceEngine, a_request_that_fails_leaves_the_others_alone) {
   Loaded loaded("open/llama");
   InferenceEngine engine = loaded.engine({.capacity = 64, .sequences = 2});

@@ -86,7 +86,7 @@ int64_t InferenceEngine::take_slot(const std::vector<int32_t>& prompt) {
 }
 
 void InferenceEngine::admit(int64_t room) {
-  while (!waiting_.empty() && !free_.empty() && room > 0) {
+  while (!waiting_.empty() && !waiting_.front().request.pooling && !free_.empty() && room > 0) {
     Sequence sequence = std::move(waiting_.front());
     waiting_.pop_front();
     const std::vector<int32_t>& prompt = sequence.request.prompt;
@@ -147,7 +147,54 @@ Tensor InferenceEngine::compute(std::vector<int64_t>& rows) {
   return decoder_.next_logits(context_, next, cache_);
 }
 
+void InferenceEngine::embed() {
+  Sequence sequence = std::move(waiting_.front());
+  waiting_.pop_front();
+  sequence.slot = free_.front();
+  free_.pop_front();
+  FinishReason reason = FinishReason::stop;
+  std::exception_ptr error;
+  try {
+    sequence.listener->on_start(0);
+    sequence.listener->on_embedding(embedding_of(sequence));
+  } catch (...) {
+    reason = FinishReason::failed;
+    error = std::current_exception();
+  }
+  prompt_tokens_ += std::ssize(sequence.request.prompt);
+  decoder_.keep_first(cache_, sequence.slot, 0);
+  free_.push_front(sequence.slot);  // it holds nothing that another request might begin with
+  sequence.listener->on_end(reason, std::move(error));
+}
+
+std::vector<float> InferenceEngine::embedding_of(const Sequence& sequence) {
+  const std::span<const int32_t> prompt = sequence.request.prompt;
+  const Pooling pooling = *sequence.request.pooling;
+  const int64_t limit = decoder_.config().rope.switch_length(), hidden = decoder_.config().hidden_size;
+  const auto all = static_cast<int64_t>(prompt.size());
+  // Beyond the limit all tokens rotate otherwise, as in plan_step().
+  const int64_t most = limit > 0 && all > limit ? all : options_.max_batch_tokens;
+  decoder_.keep_first(cache_, sequence.slot, 0);
+  std::vector<double> sums(static_cast<size_t>(hidden));
+  std::vector<float> rows;
+  for (int64_t at = 0; at < all; at += most) {
+    const auto part = prompt.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(most, all - at)));
+    const NextTokens next{sequence.slot, part, /*wants_every=*/true};
+    rows = context_.to_host<float>(decoder_.next_hidden(context_, std::span(&next, 1), cache_));
+    if (pooling == Pooling::cls) break;
+    for (size_t i = 0; i < rows.size(); ++i) sums[i % static_cast<size_t>(hidden)] += rows[i];
+  }
+  if (pooling == Pooling::mean) {
+    std::vector<float> mean;
+    for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(all)));
+    return mean;
+  }
+  return pooling == Pooling::cls ? std::vector<float>(rows.begin(), rows.begin() + hidden)
+                                 : std::vector<float>(rows.end() - hidden, rows.end());
+}
+
 bool InferenceEngine::step() {
+  if (!waiting_.empty() && waiting_.front().request.pooling && !free_.empty()) return embed(), true;
   plan_step();
   if (running_.empty()) return false;
   std::vector<int64_t> rows;

@@ -19,6 +19,9 @@ namespace nought {
 
 enum class FinishReason : uint8_t { stop, length, cancelled, failed };
 
+/// Which hidden states of a prompt are its embedding: the mean of all, the last one, or the first one.
+enum class Pooling : uint8_t { mean, last, cls };
+
 struct InferenceRequest {
   std::vector<int32_t> prompt = {};
   int64_t max_new_tokens = 128;  // 0: the prompt is computed, for its log-probabilities
@@ -29,6 +32,8 @@ struct InferenceRequest {
   bool scores_prompt = false;             // tokens of the prompt come with theirs, too
   /// What is generated stays within it, and ends where nothing can follow.
   std::optional<TokenConstraint> constraint = {};
+  /// Given: nothing is generated, and the listener receives an embedding of the prompt.
+  std::optional<Pooling> pooling = {};
 };
 
 struct TokenScore {
@@ -52,6 +57,8 @@ class RequestListener {
   virtual void on_prompt_token(const ScoredToken& /*token*/) {}
   /// Receives a new token. Returns false to end the sequence with it.
   virtual bool on_token(const ScoredToken& token) = 0;
+  /// Receives the embedding that InferenceRequest::pooling asks for: [hidden], not normalised.
+  virtual void on_embedding(const std::vector<float>& /*values*/) {}
   /// It has ended, and hears nothing more. `error`: why it failed, or what the functions above threw. Throws nothing
   /// that the caller of step() is not to have.
   virtual void on_end(FinishReason /*reason*/, std::exception_ptr /*error*/) {}
@@ -101,6 +108,9 @@ class InferenceEngine {
   /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.
   int64_t take_slot(const std::vector<int32_t>& prompt);
   void plan_step();
+  /// Computes the first of the waiting requests, which asks for an embedding, in a part of the cache that is free.
+  void embed();
+  std::vector<float> embedding_of(const Sequence& sequence);
   Tensor compute(std::vector<int64_t>& rows);
   /// Reads the rows of logits that a sequence got. False if it has ended.
   bool advance(Sequence& sequence, std::span<float> logits, int64_t rows);

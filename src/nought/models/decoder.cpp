@@ -301,10 +301,22 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
   const std::shared_ptr<Work> work =
       work_on(context, context.on_device(ids), ids.span<int32_t>(), std::move(spans), parts);
   work->row_length = parts.length;
-  return run_stages(tape, work, batch.input_ids.numel(), [&](const Var& hidden) { return head_logits(tape, hidden); });
+  return run_stages(tape, work, {batch.input_ids.numel(), config_.vocab_size},
+                    [&](const Var& hidden) { return head_logits(tape, hidden); });
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
+  return next_rows(context, next, cache, config_.vocab_size,
+                   [&](Tape& tape, const Var& rows) { return head_logits(tape, rows); });
+}
+
+Tensor Decoder::next_hidden(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
+  return next_rows(context, next, cache, config_.hidden_size,
+                   [&](Tape& tape, const Var& rows) { return head_hidden(tape, rows); });
+}
+
+Tensor Decoder::next_rows(const Context& context, std::span<const NextTokens> next, DecoderCache& cache,
+                          int64_t columns, const HeadOfRows& head) {
   Tape tape(context, /*recording=*/false);
   const int64_t limit = config_.rope.switch_length();
   std::vector<int32_t> fed, last;  // all tokens, and after which of them logits are asked for
@@ -330,10 +342,10 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
   const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
   const std::shared_ptr<Work> work = work_on(context, tokens, fed, std::move(spans));
   work->cache = &cache;
-  return run_stages(tape, work, std::ssize(last), [&](const Var& hidden) {
+  return run_stages(tape, work, {std::ssize(last), columns}, [&](const Var& hidden) {
     const Tensor ends = context.empty({std::ssize(last), config_.hidden_size}, hidden.value.dtype());
     context.run(GatherRows{.x = hidden.value, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
-    return head_logits(tape, Tape::constant(ends));
+    return head(tape, Tape::constant(ends));
   });
 }
 

@@ -65,6 +65,8 @@ class Decoder final : public Model {
   /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
   /// CPU to the bit.
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
+  /// Likewise the hidden states that logits are made of, normalised: [next.size() or more, hidden].
+  Tensor next_hidden(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
   /// Removes a sequence's tokens beyond its first `count` from the cache. Returns how many are left. That is 0 if the
   /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer
   /// sequence. It is 0 as well if any are removed and layers keep states, of which they have the last alone.
@@ -168,12 +170,17 @@ class Decoder final : public Model {
   std::vector<Section> stack(int stage = 0);
   /// The places of the stages beside it, and whether anything is trained below them.
   Chunk chunk_of(int stage) const;
-  /// Runs the stack, and what follows it, through all stages: the tensor that `head` makes of the hidden states. Every
-  /// rank gets it.
+  /// Runs the stack, and what follows it, through all stages: the tensor that `head` makes of the hidden states, of
+  /// this shape. Every rank gets it.
   using HeadOfStack = std::function<Tensor(const Var& hidden)>;
-  Tensor run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head);
+  Tensor run_stages(Tape& tape, const std::shared_ptr<Work>& work, const Shape& shape, const HeadOfStack& head);
+  /// Appends tokens to the cache. Returns what `head` makes of the hidden states that are asked for, `columns` of each.
+  using HeadOfRows = std::function<Tensor(Tape& tape, const Var& rows)>;
+  Tensor next_rows(const Context& context, std::span<const NextTokens> next, DecoderCache& cache, int64_t columns,
+                   const HeadOfRows& head);
   /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
+  Tensor head_hidden(Tape& tape, const Var& hidden);
 
   ModelConfig config_;
   ModelRanks all_ranks_;

@@ -70,7 +70,7 @@ Shape Decoder::hidden_shape(const MicroBatchState& state) const {
   return {slices.local_rows().size(), config_.hidden_size};
 }
 
-Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head) {
+Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, const Shape& shape, const HeadOfStack& head) {
   const Context& context = tape.context();
   const auto through_head = [&](const Var& x) {
     const Var own = gather_tokens(tape, x, work->sequences.slices);
@@ -94,7 +94,7 @@ Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_
       mesh().world().wait(mesh().send(x.value, chunk.to), *context.stream);
     }
   }
-  if (!result) result = context.empty({rows, config_.vocab_size}, dtype);
+  if (!result) result = context.empty(shape, dtype);
   Communicator& stages = mesh().group(Group::pipeline);
   stages.wait(stages.broadcast(result, pipeline_.rank_of(pipeline_.last_stage())), *context.stream);
   return result;

@@ -157,6 +157,15 @@ Section Decoder::head_section() {
           }};
 }
 
+Tensor Decoder::head_hidden(Tape& tape, const Var& hidden) {
+  Tensor normed;
+  tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
+    normed = final_norm_(inner, in).value;
+    return in;
+  });
+  return normed;
+}
+
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   Tensor part;
   tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
