@@ -8,6 +8,7 @@
 #include "nought/comm/communicator.h"
 #include "nought/infer/generate.h"
 #include "nought/serve/api_error.h"
+#include "nought/serve/embeddings.h"
 #include "nought/weights/hf_folder.h"
 #include "nought/zero/sharded_model.h"
 
@@ -37,6 +38,7 @@ class Served {
                .chat = &chat_,
                .tool_form = tool_form_of(chat_, *tokenizer_),
                .vocab_size = decoder_.config().vocab_size,
+               .hidden_size = decoder_.config().hidden_size,
                .max_context = options.capacity},
         loaded_((sharded_.load(HfWeights(test::golden_folder("open/llama"), decoder_)), true)),
         engine_(decoder_, context_, DType::f32, options),
@@ -206,6 +208,50 @@ TEST(Api, a_call_that_is_asked_for_is_made) {
   EXPECT_EQ(served.ask("/v1/chat/completions", body).second["error"]["param"], "tool_choice.function.name");
 }
 
+TEST(Api, embeddings_have_length_one_in_either_encoding) {
+  Served served;
+  const auto [status, json] = served.ask("/v1/embeddings", {{"model", "tiny"}, {"input", {"abc", "abd", "abc"}}});
+  ASSERT_EQ(status, 200) << json;
+  ASSERT_EQ(json["data"].size(), 3u);
+  const auto values = json["data"][0]["embedding"].get<std::vector<float>>();
+  double squares = 0;
+  for (const float value : values) squares += value * value;
+  EXPECT_NEAR(squares, 1, 1e-5);
+  EXPECT_EQ(json["data"][2]["embedding"], json["data"][0]["embedding"]);
+  EXPECT_NE(json["data"][1]["embedding"], json["data"][0]["embedding"]);
+  EXPECT_EQ(json["data"][1]["index"], 1);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 9);
+  const Json one =
+      served.ask("/v1/embeddings", {{"input", {97, 98, 99}}, {"encoding_format", "base64"}, {"dimensions", 2}}).second;
+  EXPECT_EQ(one["data"][0]["embedding"], base64_of(normalised(values, 2)));
+  EXPECT_EQ(served.ask("/v1/embeddings", {{"input", "a"}, {"dimensions", 4096}}).second["error"]["param"],
+            "dimensions");
+  EXPECT_EQ(served.ask("/v1/embeddings", {{"input", ""}}).second["error"]["param"], "input");
+  EXPECT_EQ(served.ask("/v1/embeddings", {{"input", std::string(97, 'a')}}).second["error"]["code"],
+            "context_length_exceeded");
+  EXPECT_EQ(base64_of({1.0F, -2.5F}), "AACAPwAAIMA=");
+}
+
+TEST(Api, messages_are_answered_as_chats_are) {
+  Served served({.capacity = 96, .sequences = 1}, 1, {.keys = {"key"}});
+  const auto ask = [&](const std::string& path, const std::string& body, const std::string& key) {
+    return served.send(post(path, body, "x-api-key: " + key + "\r\n"));
+  };
+  const std::string body = R"({"max_tokens": 5, "temperature": 0, "messages": [{"role": "user", "content": "Hi"}]})";
+  const auto [status, json] = ask("/v1/messages", body, "key");
+  ASSERT_EQ(status, 200) << json;
+  EXPECT_EQ(json["content"][0]["type"], "text");
+  EXPECT_EQ(json["stop_reason"], "max_tokens");
+  EXPECT_EQ(json["usage"]["output_tokens"], 5);
+  EXPECT_EQ(ask("/v1/messages/count_tokens", R"({"messages": [{"role": "user", "content": "Hi"}]})", "key")
+                .second["input_tokens"],
+            json["usage"]["input_tokens"]);
+  const auto [refused, error] = ask("/v1/messages", body, "other");
+  EXPECT_EQ(refused, 401);
+  EXPECT_EQ(error["error"]["type"], "authentication_error");
+  EXPECT_EQ(ask("/v1/messages", R"({"messages": []})", "key").second["type"], "error");
+}
+
 TEST(Api, a_stop_string_over_token_borders_ends_and_is_not_shown) {
   Served served;
   Json body{
@@ -215,6 +261,7 @@ TEST(Api, a_stop_string_over_token_borders_ends_and_is_not_shown) {
   const Json stopped = served.ask("/v1/completions", body).second;
   EXPECT_EQ(stopped["choices"][0]["text"], "");
   EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(stopped["choices"][0]["stop_reason"], "xxx");
   EXPECT_EQ(stopped["usage"]["completion_tokens"], 3);
 }
 

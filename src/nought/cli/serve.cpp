@@ -22,7 +22,8 @@ namespace nought {
 namespace {
 
 struct ServeFlags : GenerationOptions {
-  std::string host = "127.0.0.1", name, chat_template, api_key_file, tool_form = "auto", reasoning_form = "auto";
+  std::string host = "127.0.0.1", name, chat_template, api_key_file, tool_form = "auto", reasoning_form = "auto",
+              pooling = "mean";
   uint16_t port = 8000;
   InferenceEngine::Options engine = {.sequences = 4};
   int64_t max_waiting = 128;
@@ -38,6 +39,8 @@ struct ServeFlags : GenerationOptions {
     require<ConfigError>(1 <= engine.max_batch_tokens && engine.max_batch_tokens <= kMostTokens,
                          "--max-batch-tokens must be 1 to {}, got {}", kMostTokens, engine.max_batch_tokens);
     require<ConfigError>(max_waiting >= 0, "--max-waiting must be at least 0, got {}", max_waiting);
+    require<ConfigError>(pooling == "mean" || pooling == "last" || pooling == "cls",
+                         "--pooling must be mean, last or cls, got {}", pooling);
     require<ConfigError>(drain_seconds >= 0, "--drain-seconds must be at least 0, got {}", drain_seconds);
   }
 };
@@ -77,7 +80,11 @@ class Served {
     use_generation_config(model.folder(), options, /*says=*/true);
     model_.sampling = options.generate.sampling;
     model_.vocab_size = model.decoder().config().vocab_size;
+    model_.hidden_size = model.decoder().config().hidden_size;
     model_.max_context = options.engine.capacity;
+    model_.pooling = options.pooling == "last"  ? Pooling::last
+                     : options.pooling == "cls" ? Pooling::cls
+                                                : Pooling::mean;
     model_.created = std::time(nullptr);
     model_.text_stop_ids = model.stop_ids(/*of_text=*/true);
     model_.chat_stop_ids = model.stop_ids(/*of_text=*/false);
@@ -184,6 +191,10 @@ void add_serve(CLI::App& app, Invocation& invocation) {
       ->add_option(
           "--reasoning-parser", options->reasoning_form,
           "How the model writes its thinking: auto, qwen3 (<think>), deepseek_r1 (replies begin inside) or none")
+      ->capture_default_str();
+  command
+      ->add_option("--pooling", options->pooling,
+                   "Which hidden states are an embedding: the mean of all, the last, or the first (cls)")
       ->capture_default_str();
   command->add_option("--model-name", options->name, "What requests call the model; default: its folder's name");
   command->add_option("--host", options->host, "The address to listen on; 0.0.0.0: of all networks")

@@ -15,11 +15,12 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop
 
 std::string TextStream::release() {
   size_t certain = held_.size();
-  for (const std::string& stop : stops_) {
-    if (const size_t at = held_.find(stop); at != std::string::npos) {
-      stopped_ = true;
-      certain = std::min(certain, at);
-    }
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const size_t at = held_.find(stops_[i]);
+    if (at == std::string::npos || (stopped_ && at >= certain)) continue;
+    stopped_ = true;
+    stop_ = i;
+    certain = at;
   }
   if (!stopped_) {
     for (const std::string& stop : stops_)

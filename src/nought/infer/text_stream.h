@@ -17,6 +17,8 @@ class TextStream {
   std::string push(int32_t token);
   /// True after a stop string. The stop string and what follows it are not returned.
   bool stopped() const { return stopped_; }
+  /// Which of them it was, as their index.
+  size_t stop() const { return stop_; }
   /// The rest of the text, when no token follows.
   std::string finish();
 
@@ -28,6 +30,7 @@ class TextStream {
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  size_t stop_ = 0;
 };
 
 }  // namespace nought

@@ -19,6 +19,15 @@ OrderedJson bytes_of(const std::string& text) {
   return bytes;
 }
 
+/// Unlike those of other calls. Templates of Mistral want nine letters and digits.
+std::string call_id(ToolForm form, const std::string& answer, size_t choice, size_t call) {
+  const std::string id = fmt::format("call_{}_{}_{}", answer.substr(answer.find('-') + 1), choice, call);
+  if (form != ToolForm::mistral) return id;
+  return fmt::format("{:016x}", std::hash<std::string>()(id)).substr(7);
+}
+
+}  // namespace
+
 int status_of(const std::exception_ptr& error, std::string& message) {
   try {
     std::rethrow_exception(error);
@@ -33,15 +42,6 @@ int status_of(const std::exception_ptr& error, std::string& message) {
   }
   return 500;
 }
-
-/// Unlike those of other calls. Templates of Mistral want nine letters and digits.
-std::string call_id(ToolForm form, const std::string& answer, size_t choice, size_t call) {
-  const std::string id = fmt::format("call_{}_{}_{}", answer.substr(answer.find('-') + 1), choice, call);
-  if (form != ToolForm::mistral) return id;
-  return fmt::format("{:016x}", std::hash<std::string>()(id)).substr(7);
-}
-
-}  // namespace
 
 std::string dump(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
@@ -184,8 +184,15 @@ class Answer::Choice final : public RequestListener {
     choice[answer_->options_.chat ? "delta" : "text"] = part;
     choice["logprobs"] = scores_;
     choice["finish_reason"] = why;
+    choice["stop_reason"] = stop_reason();
     if (answer_->options_.log_probabilities) clear_scores();
     answer_->send_event(OrderedJson::array({choice}));
+  }
+  /// The stop string with which it ended, as vLLM has it.
+  OrderedJson stop_reason() const {
+    const AnswerOptions& options = answer_->options_;
+    const bool named = text_.stopped() && text_.stop() < options.named_stops;
+    return named ? OrderedJson(options.stops[text_.stop()]) : OrderedJson();
   }
   OrderedJson whole(const std::string& why) const {
     OrderedJson choice{{"index", index_}};
@@ -201,6 +208,7 @@ class Answer::Choice final : public RequestListener {
     }
     choice["logprobs"] = scores_;
     choice["finish_reason"] = why;
+    choice["stop_reason"] = stop_reason();
     return choice;
   }
 

@@ -25,6 +25,7 @@ struct AnswerOptions {
   std::string model = {}, id = {};
   int64_t created = 0;
   std::vector<std::string> stops = {};
+  size_t named_stops = 0;  // how many of them, from the first on, the request has named: "stop_reason" tells of these
   ReplyParser::Options parser = {};  // of chats
   bool parallel_calls = true;        // false: a reply ends with its first call of a tool
 };
@@ -55,6 +56,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool begun_ = false, failed_ = false;
 };
 
+/// The status that tells of an error, and its message.
+int status_of(const std::exception_ptr& error, std::string& message);
 /// JSON as text; bytes that are no UTF-8 become U+FFFD.
 std::string dump(const OrderedJson& json);
 

@@ -5,14 +5,16 @@
 
 #include "nought/base/text.h"
 #include "nought/serve/chat_page.h"
+#include "nought/serve/embeddings.h"
 #include "nought/serve/generation_request.h"
 #include "nought/serve/json_fields.h"
+#include "nought/serve/messages_api.h"
 
 namespace nought {
 
 namespace {
 
-constexpr const char* kJson = "application/json";
+constexpr const char *kJson = "application/json", *kMessages = "/v1/messages";
 
 /// Whether two texts are equal, in a time that does not tell where they differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -48,9 +50,17 @@ class WithHeaders final : public HttpReply {
 struct Route {
   const char *method, *path;
 };
-constexpr Route kRoutes[]{{"GET", "/"},          {"GET", "/health"},          {"GET", "/metrics"},
-                          {"GET", "/v1/models"}, {"POST", "/v1/completions"}, {"POST", "/v1/chat/completions"},
-                          {"POST", "/tokenize"}, {"POST", "/detokenize"}};
+constexpr Route kRoutes[]{{"GET", "/"},
+                          {"GET", "/health"},
+                          {"GET", "/metrics"},
+                          {"GET", "/v1/models"},
+                          {"POST", "/v1/completions"},
+                          {"POST", "/v1/chat/completions"},
+                          {"POST", "/v1/embeddings"},
+                          {"POST", "/v1/messages"},
+                          {"POST", "/v1/messages/count_tokens"},
+                          {"POST", "/tokenize"},
+                          {"POST", "/detokenize"}};
 
 void check_route(const HttpRequest& request) {
   std::vector<std::string> paths;
@@ -73,15 +83,17 @@ Api::Api(const ServedModel& model, EngineLoop& engine, int64_t cache_tokens, Api
       cache_tokens_(cache_tokens),
       options_(std::move(options)),
       masks_(model.tokenizer),
-      first_id_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
+      next_number_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
 
 void Api::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
   std::shared_ptr<HttpReply> reply = plain;
   if (!options_.cors.empty())
     reply = std::make_shared<WithHeaders>(
-        plain, HttpReply::Headers{{"Access-Control-Allow-Origin", options_.cors},
-                                  {"Access-Control-Allow-Headers", "authorization, content-type"},
-                                  {"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}});
+        plain, HttpReply::Headers{
+                   {"Access-Control-Allow-Origin", options_.cors},
+                   {"Access-Control-Allow-Headers", "authorization, content-type, x-api-key, anthropic-version"},
+                   {"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}});
+  if (request.path.starts_with(kMessages)) reply = std::make_shared<MessagesReply>(reply);
   if (request.method == "OPTIONS" && !options_.cors.empty()) return reply->send(204, "text/plain", "", {});
   try {
     route(request, reply);
@@ -135,7 +147,22 @@ void Api::route(const HttpRequest& request, const std::shared_ptr<HttpReply>& re
   if (stopping_) throw ApiError(503, "the server is stopping");
   if (request.path == "/tokenize") return reply->send(200, kJson, tokenize(request), {});
   if (request.path == "/detokenize") return reply->send(200, kJson, detokenize(request), {});
-  generate(request, reply, request.path == "/v1/chat/completions");
+  if (request.path == "/v1/embeddings") return embed(request, reply);
+  if (request.path.starts_with(kMessages)) return answer_messages(request, reply);
+  const bool chat = request.path == "/v1/chat/completions";
+  generate(chat ? read_chat_completion(request.body, model_, next_number_)
+                : read_completion(request.body, model_, next_number_),
+           reply);
+}
+
+void Api::answer_messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const bool counts = request.path != kMessages;
+  OrderedJson chat = chat_of_messages(request.body, counts);
+  GenerationRequest read = read_chat_completion(dump(chat), model_, next_number_);
+  const int64_t tokens = std::ssize(read.prompts[0]);
+  if (counts) return reply->send(200, kJson, dump({{"input_tokens", tokens}}), {});
+  static_cast<MessagesReply&>(*reply).set_prompt_tokens(tokens);  // handle() has made it
+  generate(std::move(read), reply);
 }
 
 std::string Api::models() const {
@@ -182,11 +209,8 @@ std::string Api::detokenize(const HttpRequest& request) const {
   return dump({{"prompt", model_.tokenizer.decode(ids)}});
 }
 
-void Api::generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply, bool chat) {
-  const uint64_t number = first_id_ + ++requests_;
-  GenerationRequest read =
-      chat ? read_chat_completion(request.body, model_, number) : read_completion(request.body, model_, number);
-  read.answer.id = fmt::format("{}-{:016x}", chat ? "chatcmpl" : "cmpl", number);
+void Api::generate(GenerationRequest read, const std::shared_ptr<HttpReply>& reply) {
+  read.answer.id = fmt::format("{}-{:016x}", read.answer.chat ? "chatcmpl" : "cmpl", next_number_++);
   read.answer.created = std::time(nullptr);
   std::shared_ptr<TokenMasks> masks;
   if (read.constraint.constrains()) masks = masks_.of(read.constraint, read.answer.parser);
@@ -200,6 +224,19 @@ void Api::generate(const HttpRequest& request, const std::shared_ptr<HttpReply>&
       each.sampling.seed += static_cast<uint64_t>(choice);
       requests.emplace_back(std::move(each), answer->add_choice(prompt, choice == 0));
     }
+  submit(std::move(requests), reply);
+}
+
+void Api::embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const EmbeddingRequest read = read_embedding_request(request.body, model_);
+  const auto listeners = embedding_listeners(read, model_, reply, metrics_);
+  EngineLoop::Requests requests;
+  for (size_t i = 0; i < listeners.size(); ++i)
+    requests.emplace_back(InferenceRequest{.prompt = read.prompts[i], .pooling = model_.pooling}, listeners[i]);
+  submit(std::move(requests), reply);
+}
+
+void Api::submit(EngineLoop::Requests requests, const std::shared_ptr<HttpReply>& reply) {
   const auto tickets = engine_.submit(std::move(requests));
   if (tickets.empty())
     throw ApiError(429, "too many requests wait already: try again later", {}, "rate_limit_exceeded");

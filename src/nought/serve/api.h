@@ -8,6 +8,7 @@
 
 #include "nought/serve/answer_constraint.h"
 #include "nought/serve/engine_loop.h"
+#include "nought/serve/generation_request.h"
 #include "nought/serve/http_server.h"
 #include "nought/serve/serve_metrics.h"
 #include "nought/serve/served_model.h"
@@ -30,7 +31,11 @@ class Api {
  private:
   void route(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void check_key(const HttpRequest& request) const;
-  void generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply, bool chat);
+  void generate(GenerationRequest read, const std::shared_ptr<HttpReply>& reply);
+  void answer_messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  /// Hands requests to the engine, and ends them with the client. ApiError if there is no room for them.
+  void submit(EngineLoop::Requests requests, const std::shared_ptr<HttpReply>& reply);
   std::string models() const;
   std::string tokenize(const HttpRequest& request) const;
   std::string detokenize(const HttpRequest& request) const;
@@ -41,7 +46,7 @@ class Api {
   ApiOptions options_;
   ServeMetrics metrics_;
   AnswerMasks masks_;
-  uint64_t first_id_, requests_ = 0;
+  uint64_t next_number_;  // of requests: their ids, and seeds for those without
   std::atomic<bool> stopping_ = false;
 };
 

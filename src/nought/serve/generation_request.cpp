@@ -63,13 +63,12 @@ void read_sampling(JsonFields& fields, const ServedModel& model, GenerationReque
 
 /// What both bodies have. `limit`: what the request names its most new tokens.
 void read_common(JsonFields& fields, const ServedModel& model, GenerationRequest& request, uint64_t seed) {
-  if (const auto name = fields.text("model"); name && *name != model.name)
-    throw ApiError(404, fmt::format("there is no model \"{}\" here, but \"{}\"", *name, model.name), "model",
-                   "model_not_found");
+  check_model(fields, model);
   request.answer.model = model.name;
   read_sampling(fields, model, request, seed);
   request.choices = fields.integer("n", 1, kMostChoices).value_or(1);
   request.answer.stops = read_stops(fields);
+  request.answer.named_stops = request.answer.stops.size();
   request.answer.stream = fields.boolean("stream", false);
   if (const OrderedJson* value = fields.find("stream_options")) {
     if (!request.answer.stream) fields.wrong("stream_options", "nothing without \"stream\": true");
@@ -106,24 +105,24 @@ void set_length(GenerationRequest& request, const std::optional<int64_t>& asked,
                    "min_tokens");
 }
 
-std::vector<int32_t> encode_prompt(const std::string& text, const ServedModel& model) {
+std::vector<int32_t> encode_prompt(const std::string& text, const ServedModel& model, const std::string& field) {
   std::vector<int32_t> ids(model.tokenizer.prefix().begin(), model.tokenizer.prefix().end());
   model.tokenizer.encode(text, ids);
   if (ids.empty())
-    throw ApiError(400, "prompt: the text is empty, and the model has no token that begins one", "prompt");
+    throw ApiError(400, field + ": the text is empty, and the model has no token that begins one", field);
   return ids;
 }
 
-std::vector<int32_t> read_ids(const OrderedJson& list, const ServedModel& model) {
+std::vector<int32_t> read_ids(const OrderedJson& list, const ServedModel& model, const std::string& field) {
   std::vector<int32_t> ids;
   for (const OrderedJson& id : list) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= model.vocab_size)
       throw ApiError(400,
-                     fmt::format("prompt: {} is not a token of the model (0 to {})", dump(id), model.vocab_size - 1),
-                     "prompt");
+                     fmt::format("{}: {} is not a token of the model (0 to {})", field, dump(id), model.vocab_size - 1),
+                     field);
     ids.push_back(id.get<int32_t>());
   }
-  if (ids.empty()) throw ApiError(400, "prompt: the list of tokens is empty", "prompt");
+  if (ids.empty()) throw ApiError(400, field + ": the list of tokens is empty", field);
   return ids;
 }
 
@@ -159,21 +158,29 @@ bool opens_thinking(std::span<const int32_t> prompt, const ServedModel& model) {
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model) {
-  if (value.is_string()) return {encode_prompt(value.get<std::string>(), model)};
+std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model,
+                                               const std::string& field) {
+  if (value.is_string()) return {encode_prompt(value.get<std::string>(), model, field)};
   const auto all = [&](auto is) { return std::all_of(value.begin(), value.end(), is); };
   if (!value.is_array() || value.empty() || std::ssize(value) > int64_t{1} << 24)
-    throw ApiError(400, "prompt: expected a string, strings, token ids, or lists of token ids", "prompt");
-  if (all([](const OrderedJson& each) { return each.is_number(); })) return {read_ids(value, model)};
+    throw ApiError(400, field + ": expected a string, strings, token ids, or lists of token ids", field);
+  if (all([](const OrderedJson& each) { return each.is_number(); })) return {read_ids(value, model, field)};
   if (std::ssize(value) > kMostPrompts)
-    throw ApiError(400, fmt::format("prompt: at most {} prompts at once", kMostPrompts), "prompt");
+    throw ApiError(400, fmt::format("{}: at most {} prompts at once", field, kMostPrompts), field);
   std::vector<std::vector<int32_t>> prompts;
   for (const OrderedJson& each : value) {
     if (!each.is_string() && !each.is_array())
-      throw ApiError(400, "prompt: expected strings alone, or lists of token ids alone", "prompt");
-    prompts.push_back(each.is_string() ? encode_prompt(each.get<std::string>(), model) : read_ids(each, model));
+      throw ApiError(400, field + ": expected strings alone, or lists of token ids alone", field);
+    prompts.push_back(each.is_string() ? encode_prompt(each.get<std::string>(), model, field)
+                                       : read_ids(each, model, field));
   }
   return prompts;
+}
+
+void check_model(JsonFields& fields, const ServedModel& model) {
+  if (const auto name = fields.text("model"); name && *name != model.name)
+    throw ApiError(404, fmt::format("there is no model \"{}\" here, but \"{}\"", *name, model.name), "model",
+                   "model_not_found");
 }
 
 std::vector<int32_t> read_messages(const OrderedJson& body, const ServedModel& model) {

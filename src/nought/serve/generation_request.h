@@ -25,7 +25,10 @@ GenerationRequest read_completion(std::string_view body, const ServedModel& mode
 GenerationRequest read_chat_completion(std::string_view body, const ServedModel& model, uint64_t seed);
 
 /// The prompts of a field: a string, a list of strings, a list of ids, or a list of lists of ids.
-std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model);
+std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model,
+                                               const std::string& field = "prompt");
+/// ApiError if "model" names another one.
+void check_model(JsonFields& fields, const ServedModel& model);
 /// The tokens of "messages", with what else their template reads of the request.
 std::vector<int32_t> read_messages(const OrderedJson& body, const ServedModel& model);
 

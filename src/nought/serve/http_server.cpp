@@ -284,6 +284,8 @@ void HttpSession::handle() {
                       .content_type = text(message[http::field::content_type]),
                       .authorization = text(message[http::field::authorization]),
                       .body = message.body()};
+  if (const auto key = message.find("x-api-key"); request.authorization.empty() && key != message.end())
+    request.authorization = "Bearer " + text(key->value());  // as Anthropic's clients send it
   request.path = request.path.substr(0, request.path.find('?'));
   begin_answer();
   const auto reply = std::make_shared<SessionReply>(shared_from_this());

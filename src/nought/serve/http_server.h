@@ -15,8 +15,8 @@
 namespace nought {
 
 struct HttpRequest {
-  std::string method, path;  // the path without what follows '?'
-  std::string content_type, authorization, body;
+  std::string method, path;                       // the path without what follows '?'
+  std::string content_type, authorization, body;  // authorization: also "Bearer " and the x-api-key
 };
 
 struct HttpLimits {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nought/chat/chat_template.h"
-#include "nought/infer/sampling.h"
+#include "nought/infer/inference_engine.h"
 #include "nought/serve/reply_form.h"
 #include "nought/text/tokenizer.h"
 
@@ -23,7 +23,8 @@ struct ServedModel {
   std::vector<std::string> chat_stops = {};  // markers of the template that are no tokens
   ToolForm tool_form = ToolForm::none;
   ReasoningForm reasoning_form = ReasoningForm::none;
-  int64_t vocab_size = 0, max_context = 0, created = 0;
+  Pooling pooling = Pooling::mean;  // of embeddings
+  int64_t vocab_size = 0, hidden_size = 0, max_context = 0, created = 0;
 };
 
 }  // namespace nought
