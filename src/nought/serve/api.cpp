@@ -9,12 +9,13 @@
 #include "nought/serve/generation_request.h"
 #include "nought/serve/json_fields.h"
 #include "nought/serve/messages_api.h"
+#include "nought/serve/responses_api.h"
 
 namespace nought {
 
 namespace {
 
-constexpr const char *kJson = "application/json", *kMessages = "/v1/messages";
+constexpr const char *kJson = "application/json", *kMessages = "/v1/messages", *kResponses = "/v1/responses";
 
 /// Whether two texts are equal, in a time that does not tell where they differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -57,6 +58,7 @@ constexpr Route kRoutes[]{{"GET", "/"},
                           {"POST", "/v1/completions"},
                           {"POST", "/v1/chat/completions"},
                           {"POST", "/v1/embeddings"},
+                          {"POST", "/v1/responses"},
                           {"POST", "/v1/messages"},
                           {"POST", "/v1/messages/count_tokens"},
                           {"POST", "/tokenize"},
@@ -94,6 +96,7 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& p
                    {"Access-Control-Allow-Headers", "authorization, content-type, x-api-key, anthropic-version"},
                    {"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}});
   if (request.path.starts_with(kMessages)) reply = std::make_shared<MessagesReply>(reply);
+  if (request.path == kResponses) reply = std::make_shared<ResponseReply>(reply);
   if (request.method == "OPTIONS" && !options_.cors.empty()) return reply->send(204, "text/plain", "", {});
   try {
     route(request, reply);
@@ -149,6 +152,11 @@ void Api::route(const HttpRequest& request, const std::shared_ptr<HttpReply>& re
   if (request.path == "/detokenize") return reply->send(200, kJson, detokenize(request), {});
   if (request.path == "/v1/embeddings") return embed(request, reply);
   if (request.path.starts_with(kMessages)) return answer_messages(request, reply);
+  if (request.path == kResponses) {
+    GenerationRequest read = read_chat_completion(dump(chat_of_response(request.body)), model_, next_number_);
+    static_cast<ResponseReply&>(*reply).set_request(parse_body(request.body));  // handle() has made it
+    return generate(std::move(read), reply);
+  }
   const bool chat = request.path == "/v1/chat/completions";
   generate(chat ? read_chat_completion(request.body, model_, next_number_)
                 : read_completion(request.body, model_, next_number_),

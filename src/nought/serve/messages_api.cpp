@@ -152,41 +152,6 @@ std::string message_id(const OrderedJson& answer) {
   return "msg_" + id.substr(id.find('-') + 1);
 }
 
-/// Anthropic's form of a whole answer.
-OrderedJson message_of(const OrderedJson& answer) {
-  const OrderedJson& choice = answer["choices"][0];
-  const OrderedJson& message = choice["message"];
-  OrderedJson content = OrderedJson::array();
-  if (message.contains("reasoning_content"))
-    content.push_back({{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
-  if (message["content"].is_string() && message["content"] != "")
-    content.push_back({{"type", "text"}, {"text", message["content"]}});
-  if (message.contains("tool_calls"))
-    for (const OrderedJson& call : message["tool_calls"])
-      content.push_back({{"type", "tool_use"},
-                         {"id", call["id"]},
-                         {"name", call["function"]["name"]},
-                         {"input", input_of(call["function"]["arguments"].get<std::string>())}});
-  const OrderedJson& usage = answer["usage"];
-  return {{"id", message_id(answer)},
-          {"type", "message"},
-          {"role", "assistant"},
-          {"model", answer["model"]},
-          {"content", content},
-          {"stop_reason", stop_reason(choice["finish_reason"], choice["stop_reason"])},
-          {"stop_sequence", choice["stop_reason"]},
-          {"usage",
-           {{"input_tokens", usage["prompt_tokens"]},
-            {"output_tokens", usage["completion_tokens"]},
-            {"cache_read_input_tokens", usage["prompt_tokens_details"]["cached_tokens"]}}}};
-}
-
-OrderedJson error_of(int status, const OrderedJson& answer) {
-  const bool known = answer.is_object() && answer.contains("error");
-  return {{"type", "error"},
-          {"error", {{"type", error_type(status)}, {"message", known ? answer["error"]["message"] : OrderedJson("")}}}};
-}
-
 }  // namespace
 
 OrderedJson chat_of_messages(std::string_view body, bool counts) {
@@ -223,24 +188,38 @@ OrderedJson chat_of_messages(std::string_view body, bool counts) {
   return chat;
 }
 
-void MessagesReply::send(int status, std::string_view content_type, std::string body, const Headers& headers) {
-  const OrderedJson answer = OrderedJson::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (status >= 300) return reply_->send(status, content_type, dump(error_of(status, answer)), headers);
-  reply_->send(status, content_type, answer.contains("choices") ? dump(message_of(answer)) : std::move(body), headers);
+OrderedJson MessagesReply::whole(const OrderedJson& answer) {
+  const OrderedJson& choice = answer["choices"][0];
+  const OrderedJson& message = choice["message"];
+  OrderedJson content = OrderedJson::array();
+  if (message.contains("reasoning_content"))
+    content.push_back({{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
+  if (message["content"].is_string() && message["content"] != "")
+    content.push_back({{"type", "text"}, {"text", message["content"]}});
+  if (message.contains("tool_calls"))
+    for (const OrderedJson& call : message["tool_calls"])
+      content.push_back({{"type", "tool_use"},
+                         {"id", call["id"]},
+                         {"name", call["function"]["name"]},
+                         {"input", input_of(call["function"]["arguments"].get<std::string>())}});
+  const OrderedJson& usage = answer["usage"];
+  return {{"id", message_id(answer)},
+          {"type", "message"},
+          {"role", "assistant"},
+          {"model", answer["model"]},
+          {"content", content},
+          {"stop_reason", stop_reason(choice["finish_reason"], choice["stop_reason"])},
+          {"stop_sequence", choice["stop_reason"]},
+          {"usage",
+           {{"input_tokens", usage["prompt_tokens"]},
+            {"output_tokens", usage["completion_tokens"]},
+            {"cache_read_input_tokens", usage["prompt_tokens_details"]["cached_tokens"]}}}};
 }
 
-void MessagesReply::write(std::string piece) {
-  constexpr std::string_view kData = "data: ";
-  if (!piece.starts_with(kData)) return reply_->write(std::move(piece));
-  const OrderedJson event = OrderedJson::parse(piece.substr(kData.size()), nullptr, /*allow_exceptions=*/false);
-  if (event.is_object()) return take(event);
-  send_event("message_stop", OrderedJson::object());  // it is [DONE]
-}
-
-void MessagesReply::send_event(const std::string& type, OrderedJson fields) {
-  OrderedJson event{{"type", type}};
-  event.update(fields);
-  reply_->write(fmt::format("event: {}\ndata: {}\n\n", type, dump(event)));
+OrderedJson MessagesReply::error_of(int status, const OrderedJson& answer) const {
+  const bool known = answer.is_object() && answer.contains("error");
+  return {{"type", "error"},
+          {"error", {{"type", error_type(status)}, {"message", known ? answer["error"]["message"] : OrderedJson("")}}}};
 }
 
 void MessagesReply::begin_block(const OrderedJson& block) {
