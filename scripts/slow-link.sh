@@ -3,13 +3,13 @@
 #
 #   scripts/slow-link.sh [--rate 100mbit] [--delay 0ms] [--steps 40] [--ranks 2] [--run RUN.json] [METHOD]...
 #
-# The hosts are two network namespaces of this machine, joined by a pair of virtual Ethernet devices whose ends send at
-# --rate (tc's token bucket) after --delay. mpirun starts --ranks processes on each; MPI's traffic between them has no
-# other way than TCP over that link. METHODs are names in scripts/methods.txt; default: all. Prints a Markdown table.
-# Needs root and iproute2 (ip, tc). Every core is shared by both hosts, so the table compares links, not processors.
+# The hosts are two namespaces of this machine (scripts/hosts.sh), whose links send at --rate (tc's token bucket) after
+# --delay (netem, which some kernels lack). mpirun starts --ranks processes on each; MPI's traffic between them has no other way
+# than TCP over that link. METHODs are names in scripts/methods.txt; default: all. Prints a Markdown table. Needs root and iproute2 (ip, tc). Every core is shared by both hosts, so the table compares links, not processors.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+arguments=("$@")
 rate=100mbit delay=0ms steps=40 ranks=2 run=examples/quickstart.json methods=()
 while (($#)); do
   case $1 in
@@ -31,45 +31,21 @@ fail() {
   echo "slow-link: error: $*" >&2
   exit 1
 }
-((EUID == 0)) || fail "network namespaces need root: run it with sudo"
-for tool in ip tc mpirun awk; do command -v "$tool" >/dev/null || fail "$tool is not installed (apt-get install iproute2 openmpi-bin)"; done
+for tool in tc mpirun awk; do command -v "$tool" >/dev/null || fail "$tool is not installed (apt-get install iproute2 openmpi-bin)"; done
 nought=$(realpath "${NOUGHT:-build/release/bin/nought}")
 [[ -x $nought ]] || fail "$nought is not built: scripts/build.sh, or name one in NOUGHT"
+# The hosts have names and /dev/shm of their own there: sharing them, Open MPI's ranks of both would take one's memory.
+if [[ -z ${HOSTS_DIR:-} ]]; then exec scripts/hosts.sh 2 --slots "$ranks" scripts/slow-link.sh "${arguments[@]}"; fi
 
-hosts=("nought$$a" "nought$$b") work=$(mktemp -d)
-clean() {
-  for host in "${hosts[@]}"; do ip netns del "$host" 2>/dev/null || true; done
-  rm -rf "$work"
-}
-trap clean EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-
-address() { echo "10.199.$(($$ % 250)).$(($1 + 1))"; }
-for i in 0 1; do ip netns add "${hosts[i]}"; done
-ip link add "nl${$}a" type veth peer name "nl${$}b"
-i=0
-for end in "nl${$}a" "nl${$}b"; do
-  ip link set "$end" netns "${hosts[i]}"
-  ip -n "${hosts[i]}" addr add "$(address $i)/24" dev "$end"
-  ip -n "${hosts[i]}" link set "$end" up
-  ip -n "${hosts[i]}" link set lo up
-  ip netns exec "${hosts[i]}" tc qdisc add dev "$end" root handle 1: tbf rate "$rate" burst 64kb latency 200ms
-  [[ $delay == 0ms ]] || ip netns exec "${hosts[i]}" tc qdisc add dev "$end" parent 1: handle 10: netem delay "$delay"
-  i=$((i + 1))
+for host in h1 h2; do
+  if [[ $delay == 0ms ]]; then "$HOSTS_DIR/slow" $host "$rate"; else "$HOSTS_DIR/slow" $host "$rate" "$delay"; fi
 done
-
-# mpirun's way to the other host: not ssh, but its namespace.
-cat >"$work/agent" <<AGENT
-#!/usr/bin/env bash
-shift
-exec ip netns exec ${hosts[1]} bash -c "\$*"
-AGENT
-chmod +x "$work/agent"
 on_hosts() {
-  ip netns exec "${hosts[0]}" mpirun --allow-run-as-root --oversubscribe -n $((2 * ranks)) \
-    --host "$(address 0):$ranks,$(address 1):$ranks" --bind-to none \
-    --mca plm_rsh_agent "$work/agent" --mca btl tcp,vader,self --mca pml ob1 \
-    --mca btl_tcp_if_include "$(address 0)/24" --mca oob_tcp_if_include "$(address 0)/24" \
+  mpirun --allow-run-as-root --oversubscribe -n $((2 * ranks)) --hostfile "$HOSTS_FILE" --bind-to none \
+    --mca btl tcp,vader,self --mca pml ob1 \
     -x OMP_WAIT_POLICY=passive -x OMP_NUM_THREADS="$(($(nproc) / (2 * ranks) > 0 ? $(nproc) / (2 * ranks) : 1))" "$@"
 }
 
