@@ -81,6 +81,19 @@ TEST(MpirunFilter, a_forgotten_process_number_is_not_told) {
   EXPECT_EQ(filter.reason(), "mpirun noticed that process rank 1 on node vm exited on signal 9.");
 }
 
+TEST(MpirunFilter, a_host_whose_daemon_is_lost_is_named) {
+  MpirunFilter filter;
+  const std::string ruler(74, '-');
+  filter.feed(ruler +
+              "\nORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[1,0],0] on node h1\n"
+              "  Remote daemon: [[1,0],1] on node h2\n\nThis is usually due to a failure.\n" +
+              ruler + "\n");
+  EXPECT_EQ(filter.reason(), "host h2 is lost: it went down, or the network to it did");
+  EXPECT_FALSE(filter.blames_hosts());
+  filter.feed(ruler + "\nORTE was unable to reliably start one or more daemons.\n" + ruler + "\n");
+  EXPECT_TRUE(filter.blames_hosts());
+}
+
 TEST(MpirunFilter, half_a_line_is_passed_on_at_once) {
   MpirunFilter filter;
   EXPECT_EQ(filter.feed("step 3"), "step 3");

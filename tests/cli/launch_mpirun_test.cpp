@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/cli/openmp_waiting.h"
+#include "nought/comm/flight_keeper.h"
 
 namespace nought::launch_mpirun_test {
 namespace {
@@ -26,25 +27,25 @@ class MpirunCommandLine : public ::testing::Test {
 
 TEST_F(MpirunCommandLine, each_rank_is_bound_to_its_share_of_the_cores) {
   const MpirunCommand command = mpirun_command(
-      "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
-      false);
+      "/bin/mpirun", {.ranks = 3, .hosts = {}, .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8}, false);
   EXPECT_THAT(command.arguments,
               ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core", "-x", kSpinVariable,
-                          "-x", kColumnsVariable, "/bin/nought", "train", "a b"));
+                          "-x", kColumnsVariable, "-x", kFlightKeeperVariable, "/bin/nought", "train", "a b"));
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
 }
 
 TEST_F(MpirunCommandLine, more_ranks_than_cores_share_them_unbound) {
   const MpirunCommand command =
-      mpirun_command("mpirun", {.ranks = 4, .hostfile = "", .program = "nought", .arguments = {}}, {2, 2}, false);
+      mpirun_command("mpirun", {.ranks = 4, .hosts = {}, .program = "nought", .arguments = {}}, {2, 2}, false);
   EXPECT_THAT(command.arguments, IsSupersetOf({"--oversubscribe", "none"}));
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=1"));
 }
 
 TEST_F(MpirunCommandLine, several_machines_divide_their_cores_themselves) {
-  const MpirunCommand command =
-      mpirun_command("mpirun", {.ranks = 0, .hostfile = "hosts", .program = "nought", .arguments = {}}, {2, 2}, false);
-  EXPECT_THAT(command.arguments, IsSupersetOf({"--hostfile", "hosts", "none"}));
+  const MpirunCommand command = mpirun_command(
+      "mpirun", {.ranks = 0, .hosts = {{"h1", 2, 1}, {"h2", 4, 2}}, .program = "nought", .arguments = {}}, {2, 2},
+      false);
+  EXPECT_THAT(command.arguments, IsSupersetOf({"--host", "h1:2,h2:4", "none"}));
   EXPECT_THAT(command.arguments, Not(Contains("-n")));
   EXPECT_THAT(command.arguments, Not(Contains("--oversubscribe")));
   EXPECT_THAT(command.environment, Not(Contains(StartsWith("OMP_NUM_THREADS"))));

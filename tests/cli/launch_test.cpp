@@ -92,6 +92,27 @@ TEST(Launch, a_missing_host_file_is_named) {
   expect_one_error(ended, "/nowhere/hosts");
 }
 
+TEST(Launch, a_bad_host_file_is_refused_with_host_and_line_before_mpirun_sees_it) {
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("nought-bad-{}", getpid())).string();
+  std::ofstream(path) << "localhost slots=2\nother slots=abc\n";
+  const Ended slots = run_ranks_program("sum --hostfile " + path);
+  expect_one_error(slots, ":2: host other: slots: expected a number");
+  std::ofstream(path) << "localhost slots=2\n";
+  expect_one_error(run_ranks_program("sum --ranks 3 --hostfile " + path), "has 2 slots on 1 hosts");
+  expect_one_error(run_ranks_program("sum --exclude vm --hostfile " + path), "has no host \"vm\"");
+  std::filesystem::remove(path);
+  expect_one_error(run_ranks_program("sum --include localhost"), "hosts of --hostfile, which is not given");
+}
+
+TEST(Launch, a_host_that_does_not_answer_is_named) {
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("nought-dead-{}", getpid())).string();
+  std::ofstream(path) << "localhost slots=1\nnowhere slots=1\n";
+  const Ended ended = run_ranks_program("sum --hostfile " + path, "OMPI_MCA_plm_rsh_agent=/bin/false");
+  std::filesystem::remove(path);
+  EXPECT_NE(ended.exit_code, 0);
+  expect_one_error(ended, "host nowhere (line 2 of the host file): no answer to `/bin/false nowhere true`");
+}
+
 TEST(Launch, a_host_file_places_the_ranks) {
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("nought-hosts-{}", getpid())).string();
   std::ofstream(path) << "localhost slots=2\n";

@@ -29,7 +29,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kLook{2};
+const std::chrono::milliseconds kLook{test::sweep(2, 20)};
 constexpr std::chrono::seconds kLimit{60};
 
 std::vector<json> lines_of(const fs::path& file) {
@@ -146,8 +146,10 @@ constexpr const char* kSlowEnough = "--set data.seq_length=32 --set training.per
 
 /// Makes the run without disturbance, in the folder "whole".
 void run_whole(const TempFolder& folder, const std::string& more) {
-  const Ended ended = test::run_program(test::train_command(
-      folder, fmt::format("{} --quiet --set training.output_dir={}", more, (folder / "whole").string())));
+  const Ended ended = test::run_program(
+      test::train_command(folder,
+                          fmt::format("{} --quiet --set training.output_dir={}", more, (folder / "whole").string())),
+      /*limit=*/"900");
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
 }
 
@@ -191,7 +193,7 @@ TEST(Restarts, after_killed_ranks_come_to_the_bits_of_an_undisturbed_run) {
 TEST(Restarts, after_any_process_is_killed_leave_no_process_and_no_other_bits) {
   const int kills = test::sweep(1, 150);
   const TempFolder folder;
-  test::write_small_run(folder, 20 * kills + 20, /*save_steps=*/3);
+  test::write_small_run(folder, 20 * kills + 20, /*save_steps=*/test::sweep(3, 7));
   const std::string run =
       fmt::format("--ranks {} {} --set training.save_total_limit=2", test::sweep(1, 2), kSlowEnough);
   run_whole(folder, run);

@@ -19,6 +19,9 @@ using testing::HasSubstr;
 
 TEST(FlightKeeper, knows_what_a_rank_did_when_it_is_gone) {
   const FlightKeeper keeper(2);
+  StandstillWatch watch(keeper);
+  EXPECT_GE(watch.standstill().count(), 0);
+  EXPECT_FALSE(watch.begun());
   EXPECT_EQ(keeper.progress(), 0);
   EXPECT_EQ(keeper.step(), 0);
   EXPECT_EQ(keeper.lost_rank(), -1) << "none has come yet";
@@ -34,6 +37,9 @@ TEST(FlightKeeper, knows_what_a_rank_did_when_it_is_gone) {
   }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_GT(keeper.progress(), 0);
+  EXPECT_EQ(watch.standstill().count(), 0) << "it has moved";
+  EXPECT_TRUE(watch.begun());
+  EXPECT_GT(watch.standstill().count(), 0) << "and stands still again";
   EXPECT_EQ(keeper.step(), 3);
   EXPECT_EQ(keeper.lost_rank(), 0);
   EXPECT_THAT(keeper.describe(0), HasSubstr("is dead, in backward, step 3"));

@@ -22,7 +22,6 @@
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/cli/launch_job.h"
-#include "nought/comm/flight_keeper.h"
 #include "nought/io/mapped_file.h"
 #include "nought/tensor/address_space.h"
 
@@ -118,7 +117,7 @@ std::string describe(const std::exception_ptr& failure) {
 }
 
 int code_of(const std::exception_ptr& failure) {
-  if (std::getenv(kFlightKeeperVariable) == nullptr) return 1;
+  if (std::getenv(kSupervisedVariable) == nullptr) return 1;
   try {
     std::rethrow_exception(failure);
   } catch (const ConfigError&) {

@@ -13,6 +13,7 @@ std::string describe(const std::exception_ptr& failure);
 /// The exit code of a failure: 1; or kRefusedCode for a ConfigError in a run that is supervised (cli/restarts.h), which
 /// does not start such a run again.
 inline constexpr int kRefusedCode = 78;
+inline constexpr const char* kSupervisedVariable = "NOUGHT_SUPERVISED";
 int code_of(const std::exception_ptr& failure);
 
 /// The message with every quoted or dumped value cut to 200 bytes, for files from elsewhere hold values of any length.

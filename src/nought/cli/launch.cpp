@@ -52,9 +52,6 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
       "RANK={} and WORLD_SIZE={} say that torchrun or accelerate started this process; each would train "
       "for itself. Start nought alone with --ranks {}, or by mpirun or srun, or unset both variables",
       torchrun ? torchrun->rank : 0, torchrun ? torchrun->size : 0, torchrun ? torchrun->size : 0);
-  const bool readable = options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0;
-  const int reason = errno;  // arguments of one call come in any order
-  require<IoError>(readable, "--hostfile {}: {}", options.hostfile, std::strerror(reason));
 }
 
 /// How many of the threads the system grants at once, with the calling one. libgomp ends the process without one of
@@ -98,14 +95,32 @@ void use_threads([[maybe_unused]] int threads) {
 void add_launch_options(CLI::App& command, LaunchOptions& options) {
   command.add_option("--ranks", options.ranks, "Number of processes, on this machine unless --hostfile is given")
       ->type_name("N");
-  command.add_option("--hostfile", options.hostfile, "Machines to run on, one \"host slots=N\" per line, for mpirun")
+  command.add_option("--hostfile", options.hostfile, "Machines to run on, one \"HOST slots=N\" per line")
       ->type_name("FILE");
+  command
+      .add_option("--include", options.include, "With --hostfile: run on these hosts and slots alone, as in h1@h2:0,2")
+      ->type_name("HOSTS");
+  command.add_option("--exclude", options.exclude, "With --hostfile: run without these hosts and slots")
+      ->type_name("HOSTS");
+}
+
+std::vector<Host> hosts_of(const LaunchOptions& options) {
+  require<ConfigError>(!options.hostfile.empty() || (options.include.empty() && options.exclude.empty()),
+                       "--include and --exclude choose among the hosts of --hostfile, which is not given");
+  if (options.hostfile.empty()) return {};
+  std::vector<Host> hosts =
+      choose_hosts(read_hostfile(options.hostfile), options.include, options.exclude, options.hostfile);
+  require<ConfigError>(!options.ranks || *options.ranks <= total_slots(hosts),
+                       "--ranks {}: {} has {} slots on {} hosts; give fewer ranks, or more slots in it",
+                       options.ranks.value_or(0), options.hostfile, total_slots(hosts), hosts.size());
+  return hosts;
 }
 
 int launch(const Invocation& invocation, const LaunchOptions& options, const std::function<void()>& validate,
            const RankBody& body) {
   const std::optional<JobPlace> place = place_in_job();
   check_launch(options, place);
+  const std::vector<Host> hosts = place ? std::vector<Host>{} : hosts_of(options);
   const DeviceChoice device(options.device, invocation.on_gpu);
   const LinkOptions links = link_options(options.collectives);
   require<ConfigError>(options.collectives == "auto" || names_gpu(options.device),
@@ -117,7 +132,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   if (!place) validate();
   if (starts_ranks)
     return run_mpirun({.ranks = static_cast<int>(options.ranks.value_or(0)),
-                       .hostfile = options.hostfile,
+                       .hosts = hosts,
                        .program = own_program(),
                        .arguments = invocation.arguments,
                        .finishes_step = options.finishes_step});

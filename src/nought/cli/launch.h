@@ -6,8 +6,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/hostfile.h"
 #include "nought/cli/launch_job.h"
 #include "nought/comm/communicator.h"
 
@@ -15,14 +17,17 @@ namespace nought {
 
 struct LaunchOptions {
   std::optional<int64_t> ranks;
-  std::string hostfile;
-  std::string device = "cpu";        // where ranks compute: see cli/device.h
-  std::string collectives = "auto";  // how tensors of their devices travel: see comm/linked.h
+  std::string hostfile = {}, include = {}, exclude = {};  // see cli/hostfile.h
+  std::string device = "cpu";                             // where ranks compute: see cli/device.h
+  std::string collectives = "auto";                       // how tensors of their devices travel: see comm/linked.h
   bool finishes_step = false;  // the body heeds a first signal by itself (StopSignals): the ranks get it as SIGUSR1
 };
 
-/// Adds --ranks and --hostfile.
+/// Adds --ranks, --hostfile, --include and --exclude.
 void add_launch_options(CLI::App& command, LaunchOptions& options);
+
+/// The hosts of --hostfile that --include and --exclude leave; none without it. ConfigError, IoError.
+std::vector<Host> hosts_of(const LaunchOptions& options);
 
 /// Sets how many OpenMP threads the kernels of the calling thread use: under `ulimit -v` no more than find room.
 void use_threads(int threads);

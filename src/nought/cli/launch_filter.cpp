@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "nought/base/text.h"
 #include "nought/cli/stop_signals.h"
 
@@ -51,6 +53,17 @@ std::string first_paragraph(const std::string& banner) {
     text.append(line, begin);
   }
   return text;
+}
+
+/// What the banner says of a host whose daemon mpirun has lost; "" for any other banner.
+std::string lost_host(const std::string& banner) {
+  constexpr std::string_view kLost = "ORTE has lost communication with a remote daemon",
+                             kRemote = "Remote daemon:", kNode = " on node ";
+  const size_t at = banner.find(kRemote), node = at == std::string::npos ? at : banner.find(kNode, at);
+  if (!starts_with(first_paragraph(banner), kLost) || node == std::string::npos) return "";
+  const size_t begin = node + kNode.size();
+  return fmt::format("host {} is lost: it went down, or the network to it did",
+                     banner.substr(begin, banner.find('\n', begin) - begin));
 }
 
 }  // namespace
@@ -103,7 +116,15 @@ std::string MpirunFilter::finish() {
   return rest;
 }
 
+bool MpirunFilter::blames_hosts() const {
+  return std::any_of(banners_.begin(), banners_.end(), [](const std::string& banner) {
+    return is_daemon_log(banner) || starts_with(first_paragraph(banner), "ORTE was unable to reliably start");
+  });
+}
+
 std::string MpirunFilter::reason() const {
+  for (const std::string& banner : banners_)
+    if (std::string host = lost_host(banner); !host.empty()) return host;
   const auto telling = std::find_if(banners_.begin(), banners_.end(), [](const auto& b) { return !says_nothing(b); });
   if (telling == banners_.end()) return "";
   std::string text = first_paragraph(*telling);

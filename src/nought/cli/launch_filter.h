@@ -25,6 +25,8 @@ class MpirunFilter {
   bool saw_stop() const { return saw_stop_; }
   /// The first paragraph of the most telling banner, on one line; "" if there was none.
   std::string reason() const;
+  /// Whether mpirun could not start its daemons on all hosts, or lost one of them.
+  bool blames_hosts() const;
 
  private:
   void end_line(std::string& out);

@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/process.h"
 #include "nought/base/text.h"
 #include "nought/cli/child_process.h"
 #include "nought/cli/failure.h"
+#include "nought/cli/host_probe.h"
 #include "nought/cli/launch_filter.h"
 #include "nought/cli/launch_limits.h"
 #include "nought/cli/launch_output.h"
@@ -56,6 +58,7 @@ pid_t start(MpirunCommand command, const Pipe& out, const Pipe& err, const Endin
 struct Ending {
   int status = 0;
   int signal = 0;       // the last that was heeded; 0: none
+  bool killed = false;  // it did not end in time
   bool abrupt = false;  // mpirun was told to end its ranks, or they got no time to finish their step
   std::chrono::steady_clock::time_point first = {};
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -87,10 +90,16 @@ void pass_on(int signal, pid_t child, bool finishes_step, Ending& ending) {
   end_now(child, signal == SIGUSR1 && finishes_step ? SIGTERM : signal, ending);
 }
 
+/// Ends what mpirun did not: stopped ranks, and those of an mpirun that is stopped itself.
+void kill_all(pid_t child) {
+  for (const int pid : descendants_of(child)) kill(pid, SIGKILL);
+  kill(-child, SIGKILL);
+}
+
 /// Waits for the child while its stderr flows through the filter, and its stdout through the relay. If nobody can read
 /// what the ranks print, they end.
 Ending attend(pid_t child, int pipe, const EndingSignals& signals, bool finishes_step, OutputRelay& output,
-              MpirunFilter& filter) {
+              MpirunFilter& filter, StandstillWatch& watch) {
   Ending ending;
   std::array<char, 4096> bytes;
   for (bool exited = false;;) {
@@ -104,7 +113,12 @@ Ending attend(pid_t child, int pipe, const EndingSignals& signals, bool finishes
     const int signal = signals.take();
     if (signal != 0 && !exited) pass_on(signal, child, finishes_step, ending);
     if (output.failure() != 0 && !exited && !ending.abrupt) end_now(child, SIGTERM, ending);
-    if (!exited && std::chrono::steady_clock::now() > ending.deadline) kill(-child, SIGKILL);
+    const bool stands_still = watch.standstill() > kStandstill && watch.begun();
+    if (ending.signal != 0 && !exited && !ending.abrupt && stands_still) end_now(child, SIGTERM, ending);
+    const auto now = std::chrono::steady_clock::now();
+    // A daemon behind a cut link does not answer when mpirun ends the ranks because one has failed.
+    if (filter.saw_error()) ending.deadline = std::min(ending.deadline, now + kGrace);
+    if (!exited && now > ending.deadline) ending.killed = true, kill_all(child);
     const bool all_said = count <= 0 && !output.waits() && events[2].revents == 0;
     if (exited && (all_said || signal != 0)) return ending;
     if (!exited) exited = waitpid(child, &ending.status, WNOHANG) == child;
@@ -130,7 +144,7 @@ bool user_set(const std::string& name) { return std::getenv(name.c_str()) != nul
 }  // namespace
 
 MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation) {
-  const bool one_machine = job.hostfile.empty() && !in_allocation;
+  const bool one_machine = job.hosts.empty() && !in_allocation;
   MpirunCommand command{{mpirun}, {}};
   auto add = [&](std::initializer_list<std::string> arguments) {
     command.arguments.insert(command.arguments.end(), arguments);
@@ -140,7 +154,7 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
   };
 
   if (job.ranks > 0) add({"-n", std::to_string(job.ranks)});
-  if (!job.hostfile.empty()) add({"--hostfile", job.hostfile});
+  if (!job.hosts.empty()) add({"--host", for_mpirun(job.hosts)});
   if (one_machine && job.ranks <= cores.usable) {
     add({"--map-by", fmt::format("slot:PE={}", cores.usable / job.ranks), "--bind-to", "core"});
   } else {
@@ -152,13 +166,18 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_pml", "ob1");  // shared memory alone: no network devices are looked for
     set_default("OMPI_MCA_btl", "self,vader");
   }
-  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG", kFlightKeeperVariable})
+  if (!job.hosts.empty()) {  // daemons see within 20 s that the link between them is cut, and end
+    set_default("OMPI_MCA_oob_tcp_keepalive_time", "10");
+    set_default("OMPI_MCA_oob_tcp_keepalive_intvl", "2");
+    set_default("OMPI_MCA_oob_tcp_keepalive_probes", "5");
+  }
+  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG", kSupervisedVariable})
     if (user_set(name)) add({"-x", name});
   if (!user_set(kWaitPolicyVariable)) {
     set_default(kSpinVariable, kSpinRounds);
     add({"-x", kSpinVariable});
   }
-  add({"-x", kColumnsVariable, job.program});
+  add({"-x", kColumnsVariable, "-x", kFlightKeeperVariable, job.program});
   command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
 
   set_default(kColumnsVariable, std::to_string(stdout_columns()));
@@ -185,13 +204,22 @@ std::string find_mpirun() {
 int run_mpirun(const MpirunJob& job) {
   const bool in_allocation = user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID");
   MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
-  const bool one_machine = job.hostfile.empty() && !in_allocation;
+  const bool one_machine = job.hosts.empty() && !in_allocation;
   check_launch_limits(find_launch_limits(), one_machine ? job.ranks : 1);
   std::optional<LaunchSession> session;  // mpirun's folders here; other machines have their own
   if (one_machine) session.emplace();
   if (session)
     for (std::string& variable : session->environment()) command.environment.push_back(std::move(variable));
   for (char** variable = environ; *variable != nullptr; ++variable) command.environment.emplace_back(*variable);
+
+  // A supervisor keeps the pages itself, and sees that nothing moves.
+  std::optional<FlightKeeper> keeper;
+  const FlightKeeper none(0);
+  if (!user_set(kFlightKeeperVariable)) {
+    keeper.emplace(job.ranks > 0 ? job.ranks : total_slots(job.hosts));
+    command.environment.push_back(keeper->variable());
+  }
+  StandstillWatch watch(keeper ? *keeper : none);
 
   const EndingSignals signals;
   Pipe out, err;
@@ -204,10 +232,11 @@ int run_mpirun(const MpirunJob& job) {
 
   OutputRelay output(out.read_end(), STDOUT_FILENO);
   MpirunFilter filter;
-  const Ending ending = attend(child, err.read_end(), signals, job.finishes_step, output, filter);
+  const Ending ending = attend(child, err.read_end(), signals, job.finishes_step, output, filter, watch);
   if (output.failure() != 0) return lost_output(output.failure(), on_closed_pipe.sa_handler != SIG_IGN);
   write_all(STDERR_FILENO, filter.finish());
   const int code = WIFEXITED(ending.status) ? WEXITSTATUS(ending.status) : exit_code_of(WTERMSIG(ending.status));
+  if (ending.killed && ending.signal == 0 && filter.saw_error()) return 1;
   if (ending.signal != 0 && ended_by_themselves(ending, code, filter))
     return code == 0 ? 0 : exit_code_of(ending.signal);
   if (ending.signal != 0 && (ending.abrupt || !filter.saw_error())) {
@@ -215,7 +244,8 @@ int run_mpirun(const MpirunJob& job) {
     return exit_code_of(ending.signal);
   }
   if (code != 0 && !filter.saw_error()) {
-    const std::string reason = filter.reason();
+    std::string reason = filter.blames_hosts() ? describe_silent(silent_hosts(job.hosts)) : "";
+    if (reason.empty()) reason = filter.reason();
     print_error(reason.empty() ? fmt::format("the ranks ended with exit code {} and no message", code) : reason);
   }
   return code;

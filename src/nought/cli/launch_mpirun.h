@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "nought/cli/hostfile.h"
 #include "nought/cli/launch_job.h"
 
 namespace nought {
 
-/// A job: `ranks` processes of `program` with `arguments`. With a host file, 0 ranks means all slots of the file.
+/// A job: `ranks` processes of `program` with `arguments`. With hosts, 0 ranks means all of their slots.
 struct MpirunJob {
   int ranks = 0;
-  std::string hostfile;
+  std::vector<Host> hosts;  // none: this machine, or what a batch system allocated
   std::string program;
   std::vector<std::string> arguments;
   bool finishes_step = false;  // a first signal is passed on as SIGUSR1, and the ranks get the time that they need
@@ -24,7 +25,7 @@ struct MpirunCommand {
 };
 
 /// The command that starts a job. On one machine each rank is bound to an equal share of the cores, or to none if there
-/// are more ranks than cores. On several machines (a host file, or the allocation of a batch system) mpirun places the
+/// are more ranks than cores. On several machines (hosts, or the allocation of a batch system) mpirun places the
 /// ranks, and no rank is bound.
 MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation);
 

@@ -119,7 +119,8 @@ class Supervisor {
       const double begin = now_since_1970();
       const JobEnd end = run_supervised({.arguments = run_.arguments(before.has_value(), ranks_),
                                          .ranks = ranks_.ranks,
-                                         .patience = run_.timeout + kBeyondTimeout},
+                                         .patience = run_.timeout + kBeyondTimeout,
+                                         .all_here = run_.all_here},
                                         signals_);
       if (!end.hung && (end.code == 0 || is_wish(end) || end.code == kUsageError)) return end.code;
       if (end.code == kRefusedCode) return 1;
@@ -138,12 +139,12 @@ class Supervisor {
   std::optional<int> restart_after(const JobEnd& end, double begin) {
     const std::optional<OwnCheckpoints::Last> last = checkpoints_.last();
     const int64_t kept = last ? last->step : run_.first_step;
-    const int64_t step = end.step > 0 ? end.step : kept + 1;
+    const int64_t step = std::max(end.step, kept + 1);  // a step whose checkpoint is complete is made
     const std::optional<double> pause = policy_.after({step, kept, end.cause});
     const double now = now_since_1970();
     note(end, {{"step", step},
                {"checkpoint", kept},
-               {"steps_lost", std::max<int64_t>(0, step - 1 - kept)},
+               {"steps_lost", step - 1 - kept},
                {"seconds_lost", now - std::max(begin, last ? last->time : 0) + pause.value_or(0)},
                {"ranks", ranks_.ranks},
                {"restarts", pause.has_value()}});

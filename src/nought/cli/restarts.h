@@ -33,6 +33,7 @@ void add_restart_options(CLI::App& command, RestartOptions& options);
 struct SupervisedRun {
   std::filesystem::path output_dir = {};
   int ranks = 1;
+  bool all_here = true;             // no rank is on another host
   std::chrono::seconds timeout{0};  // of collectives: so long a run may stand still
   int64_t first_step = 0;           // updates that are made when it begins
   ElasticRanks elastic = {};        // the numbers of ranks that it may have, with --min-ranks

@@ -124,14 +124,14 @@ Recipe recipe_of(RunKind kind) {
 
 /// The updates of a run: how many sequences each takes, how many an epoch has, and when the run says and tries how it
 /// goes.
-struct Pace {
+struct RunPace {
   int64_t micro, accumulation;
   int64_t logging_steps = 10;
   bool short_epochs = false;  // validated after each, as eval_steps would not come
 };
 
 /// At most as many sequences as there are. Passes over little data take fewer, so that each has some updates.
-Pace pace_of(const InitAnswers& answers) {
+RunPace pace_of(const InitAnswers& answers) {
   constexpr int64_t kUpdatesOfAnEpoch = 8, kEvalSteps = 100, kLines = 10;
   const Recipe recipe = recipe_of(answers.kind);
   const int64_t trained = answers.samples - (answers.validation_fraction > 0 ? 1 : 0);
@@ -140,7 +140,7 @@ Pace pace_of(const InitAnswers& answers) {
   if (answers.samples > 0 && recipe.epochs > 0)
     sequences = std::clamp(trained / kUpdatesOfAnEpoch, std::min(trained, answers.ranks), sequences);
   const int64_t micro = sequences >= 2 * answers.ranks ? 2 : 1;
-  Pace pace{micro, std::max<int64_t>(1, sequences / (micro * answers.ranks))};
+  RunPace pace{micro, std::max<int64_t>(1, sequences / (micro * answers.ranks))};
   if (answers.samples == 0 || recipe.epochs == 0) return pace;
   const int64_t updates = trained / (pace.micro * pace.accumulation * answers.ranks);
   pace.short_epochs = updates < kEvalSteps;
@@ -154,7 +154,7 @@ std::string length_text(const Recipe& recipe) {
                      recipe.epochs);
 }
 
-std::string evaluation_text(const InitAnswers& answers, const Pace& pace) {
+std::string evaluation_text(const InitAnswers& answers, const RunPace& pace) {
   if (answers.validation_fraction == 0) return "    \"eval_strategy\": \"no\",\n";
   if (pace.short_epochs) return "    \"eval_strategy\": \"epoch\",\n";
   return "    \"eval_strategy\": \"steps\",\n    \"eval_steps\": 100,\n";
@@ -162,7 +162,7 @@ std::string evaluation_text(const InitAnswers& answers, const Pace& pace) {
 
 std::string training_text(const InitAnswers& answers) {
   const Recipe recipe = recipe_of(answers.kind);
-  const Pace pace = pace_of(answers);
+  const RunPace pace = pace_of(answers);
   const std::string rows = answers.resize_vocab
                                ? "    \"resize_vocab\": true,  // the embedding and the head get rows for the markers\n"
                                : "";

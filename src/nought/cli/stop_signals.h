@@ -15,6 +15,9 @@ namespace nought {
 /// Signals this close to each other are one wish.
 inline constexpr std::chrono::milliseconds kOneWish{500};
 
+/// A run that was asked to stop and stands still for so long is ended.
+inline constexpr std::chrono::seconds kStandstill{30};
+
 /// What is said when a signal asks a run to stop.
 inline constexpr const char* kStopWord = "nought: stopping after this step; a second signal ends the run at once\n";
 

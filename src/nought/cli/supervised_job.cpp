@@ -17,6 +17,7 @@
 #include "nought/base/error.h"
 #include "nought/base/host.h"
 #include "nought/base/process.h"
+#include "nought/cli/failure.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/comm/flight_keeper.h"
 
@@ -52,7 +53,7 @@ class ErrorLines {
 
 /// Ends with its parent, whatever ends that; and gets Ctrl-C from it alone.
 pid_t start_self(const SupervisedJob& job, const FlightKeeper& keeper, const Pipe& err, const EndingSignals& signals) {
-  std::vector<std::string> words{"nought"}, variables{keeper.variable()};
+  std::vector<std::string> words{"nought"}, variables{keeper.variable(), fmt::format("{}=1", kSupervisedVariable)};
   words.insert(words.end(), job.arguments.begin(), job.arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   const std::vector<char*> arguments = pointers(words), environment = pointers(variables);
@@ -98,8 +99,10 @@ class Attendance {
     int status = 0;
     while (waitpid(child_, &status, WNOHANG) != child_) {
       attend(kLook);
-      if (!end_.hung && is_hung()) end_hung();
-      if (wishes_ > 1 && Clock::now() > last_wish_ + kAfterWishes) kill_descendants();
+      const Clock::duration standstill = watch_.standstill();
+      if (!end_.hung && standstill > job_.patience && (watch_.begun() || job_.all_here)) end_hung();
+      const bool heeds_no_wish = wishes_ > 1 && Clock::now() > last_wish_ + kAfterWishes;
+      if (heeds_no_wish || (end_.wish != 0 && standstill > kStandstill && watch_.begun())) kill_descendants();
     }
     end_.code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(WTERMSIG(status));
     end_descendants();
@@ -138,13 +141,6 @@ class Attendance {
     last_wish_ = Clock::now();
   }
 
-  bool is_hung() {
-    const uint64_t progress = keeper_.progress();
-    const auto now = Clock::now();
-    if (progress != progress_) progress_ = progress, moved_ = now;
-    return now > moved_ + job_.patience;
-  }
-
   void end_hung() {
     end_.hung = true;
     const int rank = std::max(keeper_.lost_rank(), 0);
@@ -175,8 +171,8 @@ class Attendance {
   JobEnd end_;
   ErrorLines errors_;
   int lost_ = -1, wishes_ = 0;
-  uint64_t progress_ = 0;
-  Clock::time_point moved_ = Clock::now(), last_wish_ = {};
+  Clock::time_point last_wish_ = {};
+  StandstillWatch watch_{keeper_};
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ struct SupervisedJob {
   std::vector<std::string> arguments;  // without the program
   int ranks = 1;
   std::chrono::milliseconds patience{0};  // so long no rank may get on
+  bool all_here = true;                   // no rank is on another host, where it is not seen
 };
 
 /// Its stderr flows through this process. Signals are passed on.

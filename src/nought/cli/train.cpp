@@ -240,8 +240,8 @@ int run_with_restarts(const TrainOptions& given) {
   require<ConfigError>(!place_in_job(),
                        "--restarts starts ranks by itself, and this process is a rank already: leave it out, or start "
                        "nought without mpirun or srun, with --ranks");
-  require<ConfigError>(given.launch.ranks || given.launch.hostfile.empty(), "--restarts with --hostfile needs --ranks");
-  const auto ranks = static_cast<int>(given.launch.ranks.value_or(1));
+  const std::vector<Host> hosts = hosts_of(given.launch);
+  const auto ranks = static_cast<int>(given.launch.ranks.value_or(hosts.empty() ? 1 : total_slots(hosts)));
   check_restarts(given.restarts, ranks);
   SupervisedRun run{.ranks = ranks, .elastic = allowed_ranks(given, ranks)};
   const ElasticRanks::Choice* choice = run.elastic.largest(ranks);
@@ -249,6 +249,7 @@ int run_with_restarts(const TrainOptions& given) {
   validate(first);
   const RunPlan plan = first.plan(static_cast<int>(first.launch.ranks.value_or(1)));
   run.output_dir = plan.output_dir;
+  run.all_here = hosts.empty();
   run.timeout = std::chrono::seconds(plan.collective_timeout);
   if (resumes(first.mode())) run.first_step = checkpoint_step(resume_point(plan)).value_or(0);
   run.arguments = [&](bool resumes, const ElasticRanks::Choice& ranks_now) {

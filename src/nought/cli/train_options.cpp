@@ -80,6 +80,8 @@ std::vector<std::string> TrainOptions::arguments() const {
   for (const std::string& setting : overrides) add("--set", setting);
   if (launch.ranks) add("--ranks", std::to_string(*launch.ranks));
   add("--hostfile", launch.hostfile);
+  add("--include", launch.include);
+  add("--exclude", launch.exclude);
   add("--device", launch.device);
   add("--collectives", launch.collectives);
   add("--trace", trace_file);

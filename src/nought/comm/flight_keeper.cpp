@@ -81,6 +81,12 @@ std::string FlightKeeper::describe(int rank) const {
   return text;
 }
 
+StandstillWatch::Clock::duration StandstillWatch::standstill() {
+  const auto now = Clock::now();
+  if (const uint64_t progress = keeper_.progress(); progress != progress_) progress_ = progress, moved_ = now;
+  return now - moved_;
+}
+
 int open_kept_page(int rank) {
   const char* value = std::getenv(kFlightKeeperVariable);
   if (value == nullptr) return -1;

@@ -4,6 +4,7 @@
 // ranks get on, and what they did last when they are gone.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,22 @@ class FlightKeeper {
  private:
   std::vector<int> descriptors_;
   std::vector<std::shared_ptr<FlightPage>> pages_;
+};
+
+/// How long the ranks of a keeper have stood still.
+class StandstillWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit StandstillWatch(const FlightKeeper& keeper) : keeper_(keeper) {}
+  /// To be asked again and again: it sees what changed since it was asked last.
+  Clock::duration standstill();
+  /// Whether a rank of this host has begun; those of other hosts are not seen.
+  bool begun() const { return progress_ > 0; }
+
+ private:
+  const FlightKeeper& keeper_;
+  uint64_t progress_ = 0;
+  Clock::time_point moved_ = Clock::now();
 };
 
 /// A descriptor of the page that a keeper of this host holds for the rank, or -1.
