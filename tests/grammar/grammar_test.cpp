@@ -96,6 +96,14 @@ TEST(Grammar, what_has_no_end_is_refused) {
               HasSubstr("nothing finite"));
   EXPECT_THAT(message_of<ConfigError>([] {
                 states_of([](Grammar& g) {
+                  std::vector<Grammar::Expression> all;
+                  for (int i = 0; i < 40000; ++i) all.push_back(g.optional(g.text("a")));
+                  return g.sequence(all);
+                });
+              }),
+              HasSubstr("more than 8192 places at once"));
+  EXPECT_THAT(message_of<ConfigError>([] {
+                states_of([](Grammar& g) {
                   const Grammar::Rule rule = g.declare();
                   g.define(rule, g.choice({g.text("a"), g.sequence({g.text(""), g.call(rule), g.text("b")})}));
                   return g.call(rule);

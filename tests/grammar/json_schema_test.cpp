@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/base/error.h"
+
 namespace nought::json_schema_test {
 namespace {
 
@@ -85,6 +87,7 @@ TEST(JsonSchema, other_keywords_are_refused_by_name) {
            {R"({"type": "string", "format": "email"})", "\"format\": \"email\""},
            {R"({"type": "string", "pattern": "a(?=b)c"})", "kind of group"},
            {R"({"type": "string", "pattern": "[a"})", "no ] for a ["},
+           {R"({"type": "string", "pattern": "(((){9999}){9999}){9999}"})", "repeats more than"},
            {R"({"type": "text"})", "type: expected object"},
            {R"({"$ref": "#/$defs/none"})", "is not in the schema"},
            {R"({"$ref": "#"})", "nothing finite"},

@@ -5,6 +5,7 @@
 #include "grammar/json_samples.h"
 #include <gtest/gtest.h>
 
+#include "nought/base/error.h"
 #include "nought/grammar/token_bytes.h"
 
 namespace nought::token_constraint_test {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "nought/base/error.h"
 #include "nought/text/unicode.h"
@@ -11,6 +12,7 @@ namespace nought {
 namespace {
 
 constexpr size_t kMostNodes = size_t{1} << 18;
+constexpr int64_t kMostBuilt = int64_t{1} << 22;  // counts of counts of nothing make no nodes
 
 std::string utf8_of(char32_t code_point) {
   std::string bytes;
@@ -89,6 +91,7 @@ int32_t Grammar::new_node() {
 
 int32_t Grammar::build(Expression expression, int32_t from) {
   const Item& item = items_[static_cast<size_t>(expression)];
+  require<ConfigError>(++built_ < kMostBuilt, "it repeats more than {} parts", kMostBuilt);
   switch (item.kind) {
     case Kind::text:
       for (const char each : item.text) {
@@ -170,6 +173,7 @@ void Grammar::finish(Rule start) {
   start_ = start;
   nodes_.clear();
   starts_.clear();
+  built_ = 0;
   for (const Expression expression : rules_) {
     require(expression >= 0, "a rule of a grammar is not defined");
     starts_.push_back(new_node());
@@ -201,17 +205,18 @@ void Grammar::refuse_left_recursion() const {
   // Nodes that are reached without a byte from the start of a rule, with rules that may be empty passed over.
   std::vector<bool> empty(rules_.size());
   std::vector<std::vector<bool>> calls(rules_.size());
+  std::vector<int64_t> seen(nodes_.size());  // the search that has last come by
+  int64_t search = 0;
   for (bool grows = true; grows;) {
     grows = false;
     for (size_t rule = 0; rule < rules_.size(); ++rule) {
       std::vector<int32_t> work{starts_[rule]};
       std::vector<bool> called(rules_.size());
-      std::vector<int32_t> seen;
+      ++search;
       while (!work.empty()) {
         const int32_t at = work.back();
         work.pop_back();
-        if (std::find(seen.begin(), seen.end(), at) != seen.end()) continue;
-        seen.push_back(at);
+        if (std::exchange(seen[static_cast<size_t>(at)], search) == search) continue;
         const Node& node = nodes_[static_cast<size_t>(at)];
         if (node.ends && !empty[rule]) empty[rule] = grows = true;
         for (const Edge& edge : node.edges) {

@@ -82,6 +82,7 @@ class Grammar {
   std::vector<Expression> rules_;
   std::vector<Node> nodes_;
   std::vector<int32_t> starts_;
+  int64_t built_ = 0;  // expressions, counting each place of one
   Rule start_ = 0;
 };
 

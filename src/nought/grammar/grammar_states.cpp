@@ -8,7 +8,7 @@
 namespace nought {
 
 namespace {
-constexpr size_t kMostStates = size_t{1} << 16;
+constexpr size_t kMostStates = size_t{1} << 16, kMostPlaces = 8192;
 constexpr int32_t kBottom = -1;  // the stack without calls
 }  // namespace
 
@@ -61,6 +61,8 @@ GrammarStates::State GrammarStates::state_of(std::vector<Place> work) {
       reach({back, below});
     }
   }
+  require<ConfigError>(places.size() <= kMostPlaces, "the constraint of the answer is in more than {} places at once",
+                       kMostPlaces);
   std::sort(places.begin(), places.end());
   const auto [found, is_new] = state_numbers_.try_emplace({places, ends}, static_cast<State>(states_.size()));
   if (is_new) {
