@@ -229,16 +229,10 @@ bool TokenDataset::nothing_is_masked() const {
 
 bool TokenDataset::all_targets_count() const { return nothing_is_masked() && !options_.keep_remainder; }
 
-std::vector<TokenDataset::Share> TokenDataset::shares() const {
-  double sum = 0;
-  for (const SourceTokens& source : sources_) sum += source.weight;
-  std::vector<Share> shares;
-  for (const SourceTokens& source : sources_) {
-    const auto samples = static_cast<double>(num_samples(source));
-    const double by_size = samples / static_cast<double>(std::max<int64_t>(num_samples(), 1));
-    shares.push_back({num_samples(source), sum > 0 ? source.weight / sum : by_size});
-  }
-  return shares;
+std::vector<SourceShare> TokenDataset::shares() const {
+  std::vector<SourceShare> shares;
+  for (const SourceTokens& source : sources_) shares.push_back({num_samples(source), source.weight});
+  return normalized(std::move(shares));
 }
 
 std::pair<TokenDataset, TokenDataset> TokenDataset::split_tail(double fraction) const {

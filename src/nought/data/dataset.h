@@ -18,6 +18,7 @@
 
 #include "nought/base/math.h"
 #include "nought/data/corpus.h"
+#include "nought/data/sample_order.h"
 #include "nought/data/token_store.h"
 #include "nought/nn/batch.h"
 #include "nought/text/tokenizer.h"
@@ -75,11 +76,8 @@ class TokenDataset {
   /// True if no target is ignored in any sample.
   bool all_targets_count() const;
 
-  struct Share {
-    int64_t num_samples;  // the samples that the source has
-    double weight;        // the source's share of training; the shares sum to 1
-  };
-  std::vector<Share> shares() const;
+  /// What each source has, and its share of training.
+  std::vector<SourceShare> shares() const;
 
   /// Splits off the last `fraction`, in [0, 1), of every source, in whole samples. Returns the rest and what was split
   /// off. No token is a target in both.
