@@ -102,10 +102,13 @@ TEST(CorpusKind, what_is_no_text_is_refused_by_its_name) {
 
 TEST(CorpusKind, preferences_are_named_as_what_they_are) {
   EXPECT_THAT(refusal_of("p.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
-              HasSubstr("p.jsonl: holds preference data (chosen and rejected)"));
+              HasSubstr("p.jsonl: holds pairs of answers (chosen and rejected): alignment.method"));
   EXPECT_THAT(refusal_of("p.json", R"([{"prompt": "a", "completion": "b", "label": true}])"),
-              HasSubstr("preference data (completion and label)"));
+              HasSubstr("holds answers with labels (completion and label)"));
   EXPECT_EQ(kind_of("p.jsonl", R"({"prompt": "a", "completion": "b", "label": "x"})").format, CorpusFormat::chat);
+  const CorpusOptions pairs{.format = CorpusFormat::preference};
+  EXPECT_FALSE(kind_of("p.jsonl", R"({"chosen": "b", "rejected": "c"})", pairs).form);
+  EXPECT_TRUE(kind_of("p.jsonl", R"({"chosen": [], "rejected": []})", pairs).form);
 }
 
 TEST(CorpusKind, text_beside_a_template_and_json_of_no_known_form_are_never_silent) {

@@ -376,6 +376,15 @@ std::vector<int32_t> ChatTemplate::prompt(std::span<const ChatMessage> messages,
   return std::move(tokens.ids);
 }
 
+std::vector<int32_t> ChatTemplate::trained_ids(std::span<const ChatMessage> messages, const Value& variables,
+                                               bool asks) const {
+  const Rendered all = text(messages, variables, asks, training_day());
+  if (!source_.is_notation) refuse(refused_in(all));
+  Tokens tokens;
+  encode(all, {}, tokens);
+  return std::move(tokens.ids);
+}
+
 std::vector<int32_t> ChatTemplate::stop_ids() const {
   std::vector<int32_t> ids{tokenizer_.separator()};
   try {

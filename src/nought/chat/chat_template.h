@@ -76,6 +76,11 @@ class ChatTemplate {
   Tokens conversation(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
   /// The tokens of a conversation up to where the assistant's answer begins. The program knows today's date.
   std::vector<int32_t> prompt(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
+  /// The tokens of a conversation as they are trained, on the day of training: whole, or, with `asks`, up to where the
+  /// assistant's answer begins. Tokens may reach over that place, as transformers has them. ConfigError also if the
+  /// program writes one of refused_markers().
+  std::vector<int32_t> trained_ids(std::span<const ChatMessage> messages, const jinja::Value& variables,
+                                   bool asks) const;
   /// The text of a conversation. asks: up to where the assistant's answer begins.
   jinja::Rendered text(std::span<const ChatMessage> messages, const jinja::Value& variables, bool asks,
                        const std::tm& now) const;

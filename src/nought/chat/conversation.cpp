@@ -134,6 +134,12 @@ jinja::Value template_variables(const OrderedJson& record) {
   return variables.empty() ? jinja::Value() : jinja::value_of(variables, jinja::kData);
 }
 
+std::vector<ChatMessage> read_messages(const OrderedJson& list) {
+  std::vector<ChatMessage> messages;
+  append_list(list, messages);
+  return messages;
+}
+
 std::optional<ConversationForm> conversation_form(const OrderedJson& record) {
   const auto has = [&](const char* key) { return record.is_object() && record.contains(key); };
   if (record.is_array() || has("messages")) return ConversationForm::messages;

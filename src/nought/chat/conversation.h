@@ -41,6 +41,9 @@ struct ChatRecord {
 /// holds. ConfigError.
 jinja::Value template_variables(const OrderedJson& record);
 
+/// A list of messages, {"role", "content"} or {"from", "value"} each. ConfigError.
+std::vector<ChatMessage> read_messages(const OrderedJson& list);
+
 /// The form of a record, by its keys, the first of them that it has; nothing if it is no conversation.
 std::optional<ConversationForm> conversation_form(const OrderedJson& record);
 /// A record in any of the forms. ConfigError.

@@ -38,6 +38,15 @@ void append(const Answer& answer, bool chosen, int64_t shared, const PairBatchOp
   }
 }
 
+/// With documents so short that their attention costs nothing.
+void fill_up(int64_t length, Row& row) {
+  constexpr int64_t kDocument = 64;
+  for (int64_t at = std::ssize(row.ids); at < length; at += kDocument) row.starts.push_back(static_cast<int32_t>(at));
+  const auto size = static_cast<size_t>(std::max<int64_t>(length, std::ssize(row.ids)));
+  row.ids.resize(size), row.targets.resize(size, kIgnoredTarget), row.of_target.resize(size, -1);
+  row.weights.resize(size, 1), row.likelihood.resize(size, 0);
+}
+
 }  // namespace
 
 int64_t likelihood_tokens(const Answer& chosen, bool of_prompts) {
@@ -57,7 +66,7 @@ Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const Pair
                              .reference = answers[i].reference});
   }
   const bool empty = row.ids.empty();
-  if (empty) row = {{0}, {kIgnoredTarget}, {-1}, {0}, {1}, {0}};
+  fill_up(std::max<int64_t>(options.length, 1), row);
   Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
   batch.document_starts.push_back(std::move(row.starts));
   batch.placeholder = empty;

@@ -25,12 +25,13 @@ struct PairBatchOptions {
   std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count; not given: 1
   double likelihood = 0;                // the weight of the cross-entropy of each token of a chosen answer
   bool likelihood_of_prompts = false;   // the tokens of its prompt have it too
+  int64_t length = 0;                   // rows with fewer tokens are filled up; 0: none is
 };
 /// How many tokens have that weight.
 int64_t likelihood_tokens(const Answer& chosen, bool of_prompts);
 
 /// Answers, two in a row the chosen and the rejected one of a pair, in one row of documents: [1, tokens]. Without any
-/// a placeholder of one token.
+/// a placeholder. What fills a row up are documents of their own, whose targets are ignored.
 Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const PairBatchOptions& options);
 
 }  // namespace nought

@@ -17,13 +17,9 @@ namespace fs = std::filesystem;
 CorpusReader::CorpusReader(std::vector<fs::path> files, CorpusOptions options, CutPoint cut_point, CorpusPlace place)
     : files_(std::move(files)), options_(std::move(options)), cut_point_(std::move(cut_point)), place_(place) {}
 
-namespace {
-
 ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenizer) {
   return options.chat ? ChatTemplate(*options.chat, tokenizer) : ChatTemplate(chat_format_of(tokenizer), tokenizer);
 }
-
-}  // namespace
 
 CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
   return corpus_kind(file, MappedFile(file).text(), options).format;
@@ -31,7 +27,10 @@ CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
 
 CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> files, const std::string& wanted,
                             const fs::path& tokenizer_path, const Tokenizer& tokenizer) {
-  const auto is_chat = [&](const fs::path& file) { return corpus_format(file, options) == CorpusFormat::chat; };
+  const auto is_chat = [&](const fs::path& file) {
+    const CorpusKind kind = corpus_kind(file, MappedFile(file).text(), options);
+    return kind.format == CorpusFormat::chat || (kind.format == CorpusFormat::preference && kind.form);
+  };
   const auto chats = std::count_if(files.begin(), files.end(), is_chat);  // every file was looked at
   if (wanted.empty() && chats == 0) return options;
   options.chat = chat_source_for(wanted, tokenizer_path, tokenizer);
@@ -58,6 +57,9 @@ std::string describe_chats(const CorpusKind& kind, const ChatTemplate& chat) {
 std::string describe_kind(const fs::path& file, const CorpusKind& kind, const CorpusOptions& options,
                           const Tokenizer& tokenizer) {
   if (kind.format == CorpusFormat::chat) return describe_chats(kind, template_of(options, tokenizer));
+  if (kind.format == CorpusFormat::preference)
+    return kind.form ? fmt::format("pairs of answers, written as {}", template_of(options, tokenizer).name())
+                     : "pairs of answers in text";
   if (kind.format == CorpusFormat::jsonl)
     return fmt::format("JSON {} with the text in \"{}\"", kind.layout == RecordLayout::lines ? "lines" : "records",
                        options.field);
@@ -187,6 +189,7 @@ AnyJson parsed(std::string_view line) {
 
 void visit_record(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
+  if (format == CorpusFormat::preference) return visitor.preference(read_preference(parsed<OrderedJson>(line)));
   const Json json = parsed<Json>(line);
   require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
                        describe_json(json));
@@ -252,6 +255,12 @@ void for_each_record(const Portion& portion, F&& f) {
 }
 
 }  // namespace
+
+void CorpusVisitor::preference(const PreferenceRecord& /*record*/) {
+  fail<ConfigError>(
+      "is a pair of answers, of which one was chosen: alignment.method = \"dpo\" (orpo, cpo) in a run's file trains on "
+      "such pairs");
+}
 
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {
   if (portion.format == CorpusFormat::text) return visit_text(portion, options, visitor);

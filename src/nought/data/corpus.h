@@ -15,6 +15,7 @@
 
 #include "nought/chat/chat_template.h"
 #include "nought/chat/conversation.h"
+#include "nought/chat/preference.h"
 #include "nought/data/corpus_kind.h"
 #include "nought/io/mapped_file.h"
 #include "nought/text/tokenizer.h"
@@ -94,6 +95,8 @@ class CorpusVisitor {
   /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
   virtual void conversation(const ChatRecord& record) = 0;
+  /// ConfigError unless the visitor is one for pairs.
+  virtual void preference(const PreferenceRecord& record);
 };
 
 /// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a
@@ -107,6 +110,8 @@ struct EncodedPortion {
   std::vector<size_t> starts;    // indices of ids at which documents begin; earlier ids continue the last document
 };
 
+/// The template of conversations: that of the options, or by the tokenizer's markers. ConfigError.
+ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenizer);
 /// Encodes a portion. Thread safe. Throws as visit_documents() does.
 EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& options, const Tokenizer& tokenizer);
 /// The tokenizer's cut_point() as a CutPoint. The tokenizer must outlive it.

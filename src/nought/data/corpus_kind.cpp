@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nought/base/error.h"
+#include "nought/chat/preference.h"
 #include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
 
@@ -142,14 +143,18 @@ std::string keys_of(const OrderedJson& record) {
 
 /// Answers that were preferred or not are for other objectives than the likelihood of all of them.
 void refuse_preferences(const fs::path& file, const OrderedJson& record) {
-  if (!record.is_object()) return;
-  const bool pair = record.contains("chosen") && record.contains("rejected");
-  const bool labelled = record.contains("completion") && record.contains("label") && record["label"].is_boolean();
-  require<ConfigError>(!pair && !labelled,
-                       "{}: holds preference data ({}), as DPO and KTO take it: training by preference is not "
-                       "available; for supervised training write {} as conversations",
-                       file.string(), pair ? "chosen and rejected" : "completion and label",
-                       pair ? "the chosen answers" : "the completions with label true");
+  require<ConfigError>(
+      !is_preference(record),
+      "{}: holds pairs of answers (chosen and rejected): alignment.method = \"dpo\" (orpo, cpo) in the "
+      "run's file trains on them; for supervised training write the chosen answers as conversations",
+      file.string());
+  const bool labelled =
+      record.is_object() && record.contains("completion") && record.contains("label") && record["label"].is_boolean();
+  require<ConfigError>(
+      !labelled,
+      "{}: holds answers with labels (completion and label), as KTO takes them: training on such is not "
+      "available; for supervised training write the completions with label true as conversations",
+      file.string());
 }
 
 bool is_text_in(const OrderedJson& record, const std::string& field) {
@@ -182,6 +187,10 @@ CorpusKind corpus_kind(const fs::path& file, std::string_view text, const Corpus
     fail<ConfigError>("{}: expected text, this is {}", file.string(), reason);
   const auto [record, layout] = first_record(text);
   const auto form = form_of(record);
+  if (options.format == CorpusFormat::preference) {
+    const bool messages = is_preference(record) && record["chosen"].is_array();
+    return {CorpusFormat::preference, layout, messages ? std::optional(ConversationForm::messages) : std::nullopt};
+  }
   if (options.format) return {*options.format, layout, form};
   refuse_preferences(file, record);
   if (form) return {CorpusFormat::chat, layout, form};

@@ -27,7 +27,7 @@ enum class RecordLayout : uint8_t {
 struct CorpusKind {
   CorpusFormat format = CorpusFormat::text;
   RecordLayout layout = RecordLayout::lines;
-  std::optional<ConversationForm> form = {};  // of its first conversation
+  std::optional<ConversationForm> form = {};  // of its first conversation, or of the messages of its first pair
   std::string unknown_keys = {};  // of the first record of a JSON file that is read as text; "" for any other
 };
 

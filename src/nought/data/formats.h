@@ -10,15 +10,19 @@
 namespace nought {
 
 enum class CorpusFormat {
-  text,   // a file is text
-  jsonl,  // each line is a JSON object with the text of a document
-  chat    // each line is a JSON object with a conversation
+  text,       // a file is text
+  jsonl,      // each line is a JSON object with the text of a document
+  chat,       // each line is a JSON object with a conversation
+  preference  // each line is a JSON object with a chosen and a rejected answer
 };
 
 template <>
 struct EnumNames<CorpusFormat> {
-  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 3> value{
-      {{CorpusFormat::text, "text"}, {CorpusFormat::jsonl, "jsonl"}, {CorpusFormat::chat, "chat"}}};
+  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 4> value{
+      {{CorpusFormat::text, "text"},
+       {CorpusFormat::jsonl, "jsonl"},
+       {CorpusFormat::chat, "chat"},
+       {CorpusFormat::preference, "preference"}}};
 };
 
 }  // namespace nought

@@ -1,0 +1,30 @@
+// PreferenceRecord: a prompt and two answers to it in JSON, one chosen and one rejected, in the forms that TRL reads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nought/chat/conversation.h"
+
+namespace nought {
+
+/// A text, or a list of messages.
+struct PreferencePart {
+  std::string text;
+  std::vector<ChatMessage> messages;
+};
+
+struct PreferenceRecord {
+  bool conversational = false;  // all parts are lists of messages
+  PreferencePart prompt, chosen, rejected;
+  jinja::Value variables;  // see template_variables()
+};
+
+/// Whether a record has two answers of which one was chosen.
+bool is_preference(const OrderedJson& record);
+/// Reads {"prompt", "chosen", "rejected"}: texts, or lists of messages. Without a prompt, or where the answers are
+/// messages and the prompt is a text, the prompt is what both answers begin with: messages, or characters, of which a
+/// space at the end belongs to the answers. ConfigError.
+PreferenceRecord read_preference(const OrderedJson& record);
+
+}  // namespace nought

@@ -1,0 +1,220 @@
+#include "nought/data/answer_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "nought/base/error.h"
+#include "nought/data/token_file.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The tokens of a prompt with an answer, and where the answer begins.
+struct Encoded {
+  std::vector<int32_t> ids;
+  int64_t begin = 0;
+  bool torn = false;  // the prompt alone has other tokens at its end
+};
+
+Encoded divergence(const std::vector<int32_t>& prompt, std::vector<int32_t> whole) {
+  const auto shorter = static_cast<std::ptrdiff_t>(std::min(prompt.size(), whole.size()));
+  const auto begin = std::mismatch(whole.begin(), whole.begin() + shorter, prompt.begin()).first - whole.begin();
+  return {std::move(whole), begin, begin < std::ssize(prompt)};
+}
+
+std::vector<int32_t> encode_text(const std::string& text, bool ends, const Tokenizer& tokenizer, bool specials) {
+  std::vector<int32_t> ids;
+  tokenizer.begin_document(ids);
+  tokenizer.encode(text, ids, {.specials = specials});
+  if (ends) tokenizer.end_document(ids);
+  return ids;
+}
+
+/// A completion may spell the token that ends it.
+std::string without_end(std::string text, const Tokenizer& tokenizer) {
+  if (!tokenizer.has_separator()) return text;
+  const int32_t separator = tokenizer.separator();
+  const std::string end = tokenizer.decode(std::span(&separator, 1));
+  if (!end.empty() && text.ends_with(end)) text.resize(text.size() - end.size());
+  return text;
+}
+
+}  // namespace
+
+/// Adds the pairs of a portion.
+class AnswerData::Encoder final : public CorpusVisitor {
+ public:
+  Encoder(const AnswerOptions& options, const Tokenizer& tokenizer, AnswerData& out)
+      : options_(options), tokenizer_(tokenizer), out_(out) {}
+
+  void text(std::string_view, bool, bool) override { refuse(); }
+  void conversation(const ChatRecord&) override { refuse(); }
+  void preference(const PreferenceRecord& record) override {
+    Encoded chosen = encode(record, record.chosen), rejected = encode(record, record.rejected);
+    if (chosen.ids == rejected.ids) return count(out_.counts_.same);
+    if (chosen.torn || rejected.torn) count(out_.counts_.torn_prompts);
+    // The prompt is what both begin with.
+    const int64_t begin = std::min(chosen.begin, rejected.begin);
+    if (begin >= options_.max_length) return count(out_.counts_.no_room);
+    for (Encoded* answer : {&chosen, &rejected}) {
+      if (std::ssize(answer->ids) > options_.max_length)
+        answer->ids.resize(static_cast<size_t>(options_.max_length)), count(out_.counts_.cut);
+      out_.ids_.insert(out_.ids_.end(), answer->ids.begin(), answer->ids.end());
+      out_.ends_.push_back(std::ssize(out_.ids_));
+      out_.begins_.push_back(begin);
+    }
+    ++out_.sources_.back().pairs;
+  }
+
+ private:
+  static void count(int64_t& counter) { ++counter; }
+  [[noreturn]] static void refuse() {
+    fail<ConfigError>("is no pair of answers: expected an object with \"chosen\" and \"rejected\", and \"prompt\"");
+  }
+  Encoded encode(const PreferenceRecord& record, const PreferencePart& answer) {
+    if (!record.conversational) {
+      const bool specials = options_.corpus.parse_special_tokens;
+      const std::string& prompt = record.prompt.text;
+      return divergence(encode_text(prompt, false, tokenizer_, specials),
+                        encode_text(prompt + without_end(answer.text, tokenizer_), true, tokenizer_, specials));
+    }
+    if (!template_) template_.emplace(template_of(options_.corpus, tokenizer_));
+    std::vector<ChatMessage> messages = record.prompt.messages;
+    const std::vector<int32_t> prompt = template_->trained_ids(messages, record.variables, true);
+    messages.insert(messages.end(), answer.messages.begin(), answer.messages.end());
+    return divergence(prompt, template_->trained_ids(messages, record.variables, false));
+  }
+
+  const AnswerOptions& options_;
+  const Tokenizer& tokenizer_;
+  std::optional<ChatTemplate> template_;
+  AnswerData& out_;
+};
+
+void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const AnswerOptions& options,
+                     int64_t most_bytes) {
+  require<ConfigError>(file.extension() != kTokenFileExtension,
+                       "{}: token files hold no pairs of answers: name the JSON files that they were made of",
+                       file.string());
+  CorpusOptions corpus = options.corpus;
+  corpus.format = CorpusFormat::preference;
+  corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, static_cast<size_t>(std::max<int64_t>(most_bytes, 1)));
+  CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
+  Encoder encoder(options, tokenizer, *this);
+  for (int64_t done = 0; done < most_bytes;) {
+    const std::optional<Portion> portion = reader.next();
+    if (!portion) break;
+    visit_documents(*portion, corpus, encoder);
+    done += static_cast<int64_t>(portion->bytes.size());
+  }
+}
+
+AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer& tokenizer,
+                            const AnswerOptions& options, int64_t most_bytes) {
+  AnswerData data;
+  data.max_length_ = options.max_length;
+  for (const DataSource& source : sources) {
+    data.sources_.push_back({0, source.weight});
+    for (const fs::path& file : source.files) data.add(file, tokenizer, options, most_bytes);
+  }
+  require<ConfigError>(data.num_pairs() > 0,
+                       "the data has no pair of answers to train on: {} have the same answer twice, "
+                       "and {} prompts are as long as max_length {}",
+                       data.counts_.same, data.counts_.no_room, options.max_length);
+  return data;
+}
+
+Answer AnswerData::answer(int64_t index) const {
+  require(0 <= index && index < num_answers(), "no answer {} among {}", index, num_answers());
+  const auto at = static_cast<size_t>(index);
+  const int64_t begin = index == 0 ? 0 : ends_[at - 1];
+  return {.ids = std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(ends_[at] - begin)),
+          .begin = begins_[at]};
+}
+
+int64_t AnswerData::tokens_of_pair(int64_t pair) const {
+  return std::ssize(answer(2 * pair).ids) + std::ssize(answer(2 * pair + 1).ids);
+}
+
+int64_t AnswerData::num_targets() const {
+  int64_t count = 0;
+  for (int64_t index = 0; index < num_answers(); ++index) count += answer(index).targets();
+  return count;
+}
+
+std::vector<SourceShare> AnswerData::shares() const {
+  std::vector<SourceShare> shares;
+  for (const Source& source : sources_) shares.push_back({source.pairs, source.weight});
+  return normalized(std::move(shares));
+}
+
+void AnswerData::append(const AnswerData& from, Interval pairs) {
+  for (int64_t index = 2 * pairs.begin; index < 2 * pairs.end; ++index) {
+    const Answer answer = from.answer(index);
+    ids_.insert(ids_.end(), answer.ids.begin(), answer.ids.end());
+    ends_.push_back(std::ssize(ids_));
+    begins_.push_back(answer.begin);
+  }
+  sources_.back().pairs += pairs.size();
+}
+
+std::pair<AnswerData, AnswerData> AnswerData::split_tail(double fraction) const {
+  require<ConfigError>(fraction >= 0 && fraction < 1, "validation_fraction must be in [0, 1), got {}", fraction);
+  std::pair<AnswerData, AnswerData> parts;
+  int64_t first = 0;
+  for (const Source& source : sources_) {
+    const auto tail = static_cast<int64_t>(std::round(fraction * static_cast<double>(source.pairs)));
+    const int64_t end = first + source.pairs;
+    for (auto [part, pairs] :
+         {std::pair{&parts.first, Interval{first, end - tail}}, {&parts.second, {end - tail, end}}}) {
+      part->max_length_ = max_length_;
+      part->sources_.push_back({0, source.weight});
+      part->append(*this, pairs);
+    }
+    first = end;
+  }
+  parts.first.counts_ = counts_;
+  require<ConfigError>(fraction == 0 || parts.second.num_pairs() > 0,
+                       "validation_fraction {} of {} pairs is less than one; use more data or a larger fraction",
+                       fraction, num_pairs());
+  return parts;
+}
+
+uint64_t AnswerData::fingerprint() const {
+  const auto hash_of = [](const auto& values, uint64_t seed) {
+    return stable_hash({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])}, seed);
+  };
+  uint64_t hash = hash_of(begins_, hash_of(ends_, hash_of(ids_, 0)));
+  for (const Source& source : sources_) {
+    const std::pair<int64_t, double> key{source.pairs, source.weight};
+    hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);
+  }
+  return hash;
+}
+
+std::vector<std::string> AnswerData::notes() const {
+  std::vector<std::string> notes;
+  const int64_t all = num_pairs() + counts_.same + counts_.no_room;
+  if (counts_.same > 0)
+    notes.push_back(fmt::format("{} of {} pairs have the same answer twice: they are left out", counts_.same, all));
+  if (counts_.no_room > 0)
+    notes.push_back(fmt::format("{} of {} pairs have a prompt of at least max_length {} tokens: they are left out",
+                                counts_.no_room, all, max_length_));
+  if (counts_.cut > 0)
+    notes.push_back(fmt::format("{} of {} answers with their prompts are longer than max_length {}: their ends are cut",
+                                counts_.cut, 2 * (all - counts_.same - counts_.no_room), max_length_));
+  if (counts_.torn_prompts > 0)
+    notes.push_back(
+        fmt::format("{} of {} prompts have other tokens at their end once an answer follows: the answer "
+                    "begins where the tokens part",
+                    counts_.torn_prompts, all));
+  return notes;
+}
+
+}  // namespace nought

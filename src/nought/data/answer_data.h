@@ -1,0 +1,73 @@
+// AnswerData: the tokens of prompts and of the answers to them, two a pair, of which the first was chosen.
+//
+// Design goals: the rules of TRL for where an answer begins, for its end and for what is too long; and what is left out
+// is counted and said. Non-goals: the order in which a run reads them (answer_sampler.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nought/data/answer_batch.h"
+#include "nought/data/dataset.h"
+
+namespace nought {
+
+struct AnswerOptions {
+  int64_t max_length = 1024;  // tokens of a prompt with an answer: what is longer is cut at its end
+  CorpusOptions corpus = {};  // how files are read
+};
+
+/// What was left out, or cut.
+struct AnswerCounts {
+  int64_t cut = 0;           // answers that were longer
+  int64_t no_room = 0;       // pairs whose prompt alone is as long as max_length
+  int64_t same = 0;          // pairs whose answers have the same tokens
+  int64_t torn_prompts = 0;  // pairs whose prompt's last tokens are others once an answer follows
+};
+
+class AnswerData {
+ public:
+  /// Reads and encodes files, of each at least the first `most_bytes`. IoError, and ConfigError, which names file and
+  /// line; ConfigError also for token files and if no pair is left.
+  static AnswerData read(std::span<const DataSource> sources, const Tokenizer& tokenizer, const AnswerOptions& options,
+                         int64_t most_bytes = INT64_MAX);
+
+  int64_t num_pairs() const { return num_answers() / 2; }
+  int64_t num_answers() const { return static_cast<int64_t>(begins_.size()); }
+  /// The tokens of all answers with their prompts, and those of answers alone.
+  int64_t num_tokens() const { return static_cast<int64_t>(ids_.size()); }
+  int64_t num_targets() const;
+  /// Answers 2i and 2i + 1 are those of pair i. Without number and reference.
+  Answer answer(int64_t index) const;
+  /// The tokens of both answers of a pair, with the prompts.
+  int64_t tokens_of_pair(int64_t pair) const;
+  const AnswerCounts& counts() const { return counts_; }
+  std::vector<SourceShare> shares() const;
+  /// Splits off the last `fraction`, in [0, 1), of every source, in whole pairs.
+  std::pair<AnswerData, AnswerData> split_tail(double fraction) const;
+  uint64_t fingerprint() const;
+  /// Lines for the user: what was left out or cut.
+  std::vector<std::string> notes() const;
+
+ private:
+  class Encoder;
+  struct Source {
+    int64_t pairs = 0;
+    double weight = 0;
+  };
+  /// Adds the pairs of another one behind those of the last source.
+  void append(const AnswerData& from, Interval pairs);
+  void add(const std::filesystem::path& file, const Tokenizer& tokenizer, const AnswerOptions& options,
+           int64_t most_bytes);
+
+  std::vector<int32_t> ids_;
+  std::vector<int64_t> ends_;    // of each answer's tokens
+  std::vector<int64_t> begins_;  // of each answer, within its tokens
+  std::vector<Source> sources_;
+  int64_t max_length_ = 0;
+  AnswerCounts counts_;
+};
+
+}  // namespace nought

@@ -1,0 +1,153 @@
+#include "nought/data/answer_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+namespace {
+
+constexpr int64_t kRound = 64;  // rows have a multiple of so many tokens
+
+std::vector<SourceShare> shares_of(const AnswerData& data, const AnswerSamplerOptions& options) {
+  const int64_t batch = options.layout.train_batch();
+  require<ConfigError>(!options.shuffle || data.num_pairs() >= batch,
+                       "the data has {} pairs of answers, and one batch needs {}: add data, or lower the batch size",
+                       data.num_pairs(), batch);
+  return data.shares();
+}
+
+}  // namespace
+
+AnswerSampler::AnswerSampler(std::shared_ptr<const AnswerData> data, const AnswerSamplerOptions& options)
+    : data_(std::move(data)), options_(options), order_(shares_of(*data_, options), options.seed, options.shuffle) {
+  row_tokens_ = std::min(ceil_div(longest_row(), kRound) * kRound, std::max(options_.most_tokens, int64_t{1}));
+}
+
+/// The longest row of the steps of an epoch, as far as looking at them takes no time.
+int64_t AnswerSampler::longest_row() const {
+  constexpr int64_t kLook = 256;
+  int64_t longest = 0;
+  for (int64_t pair = 0; pair < num_samples(); ++pair) longest = std::max(longest, data_->tokens_of_pair(pair));
+  const int64_t steps = std::max<int64_t>(num_samples() / pairs_per_step(), 1);
+  for (int64_t step = 0; step < std::min(steps, kLook); ++step) {
+    int64_t most = 0;
+    pack(pairs_of_step(step), options_.most_tokens, most);
+    longest = std::max(longest, most);
+  }
+  return longest;
+}
+
+std::vector<int64_t> AnswerSampler::pairs_of_step(int64_t step) const {
+  std::vector<int64_t> pairs;
+  for (int64_t i = 0; i < pairs_per_step(); ++i) pairs.push_back(order_(step * pairs_per_step() + i));
+  return pairs;
+}
+
+AnswerSampler::Parts AnswerSampler::spread(std::span<const int64_t> lengths, int64_t micro_batches,
+                                           int64_t& most) const {
+  const auto count = static_cast<size_t>(micro_batches * options_.layout.world_size);
+  std::vector<int64_t> order(lengths.size()), tokens(count);
+  std::iota(order.begin(), order.end(), 0);
+  const auto length = [&](int64_t pair) { return lengths[static_cast<size_t>(pair)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return length(a) > length(b); });
+  Parts parts(count);
+  for (const int64_t pair : order) {
+    const auto part = static_cast<size_t>(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
+    tokens[part] += length(pair);
+    parts[part].push_back(pair);
+  }
+  for (std::vector<int64_t>& part : parts) std::sort(part.begin(), part.end());
+  most = *std::max_element(tokens.begin(), tokens.end());
+  return parts;
+}
+
+AnswerSampler::Parts AnswerSampler::pack(std::span<const int64_t> pairs, int64_t tokens, int64_t& most) const {
+  const BatchLayout& layout = options_.layout;
+  std::vector<int64_t> lengths;
+  for (const int64_t pair : pairs) lengths.push_back(data_->tokens_of_pair(pair));
+  for (int64_t count = options_.whole_accumulation ? layout.accumulation : 1; count <= layout.accumulation; ++count) {
+    Parts parts = spread(lengths, count, most);
+    if (most <= tokens) return parts;
+  }
+  // As many pairs to each part as the layout says: these have room whatever their lengths are.
+  Parts parts(static_cast<size_t>(layout.accumulation * layout.world_size));
+  most = 0;
+  for (size_t part = 0, next = 0; part < parts.size(); ++part) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < layout.micro_batch && next < lengths.size(); ++i, ++next)
+      parts[part].push_back(static_cast<int64_t>(next)), sum += lengths[next];
+    most = std::max(most, sum);
+  }
+  return parts;
+}
+
+int64_t AnswerSampler::micro_batches_of(const Parts& parts) const {
+  return std::ssize(parts) / options_.layout.world_size;
+}
+
+std::vector<Batch> AnswerSampler::batches(int64_t step, Memory& memory) const {
+  return batches_of(pairs_of_step(step), memory);
+}
+
+std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, Memory& memory) const {
+  require(std::ssize(pairs) <= pairs_per_step(), "{} pairs in a step of {}", pairs.size(), pairs_per_step());
+  int64_t most = 0;
+  const Parts parts = pack(pairs, row_tokens_, most);
+  PairBatchOptions options = options_.batch;
+  options.length = row_tokens_;
+  if (options.likelihood != 0) {
+    int64_t tokens = 0;
+    for (const int64_t pair : pairs)
+      tokens += likelihood_tokens(data_->answer(2 * pair), options.likelihood_of_prompts);
+    options.likelihood *= static_cast<double>(pairs.size()) / static_cast<double>(std::max<int64_t>(tokens, 1));
+  }
+  BatchLayout layout = options_.layout;
+  layout.accumulation = micro_batches_of(parts);
+  std::vector<Batch> batches;
+  for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
+    std::vector<Answer> answers;
+    for (const int64_t place : parts[static_cast<size_t>(layout.part(micro))])
+      for (const int64_t side : {0, 1}) {
+        const int64_t index = 2 * pairs[static_cast<size_t>(place)] + side;
+        Answer answer = data_->answer(index);
+        answer.number = 2 * place + side;
+        if (!reference_.empty()) answer.reference = reference_[static_cast<size_t>(index)];
+        answers.push_back(answer);
+      }
+    batches.push_back(batch_of_pairs(memory, answers, options));
+  }
+  return batches;
+}
+
+double AnswerSampler::weight_of_step(int64_t /*step*/) const { return static_cast<double>(pairs_per_step()); }
+
+double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
+  int64_t most = 0;
+  const Parts parts = pack(pairs_of_step(step), row_tokens_, most);
+  BatchLayout layout = options_.layout;
+  layout.accumulation = micro_batches_of(parts);
+  size_t pairs = 0;
+  for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro)
+      pairs += parts[static_cast<size_t>(layout.part(micro))].size();
+  return static_cast<double>(std::max<size_t>(pairs, 1));
+}
+
+int64_t AnswerSampler::tokens_of_step(int64_t step) const {
+  int64_t tokens = 0;
+  for (const int64_t pair : pairs_of_step(step)) tokens += data_->tokens_of_pair(pair);
+  return tokens;
+}
+
+int64_t AnswerSampler::steps_for(double epochs) const {
+  require<ConfigError>(std::isfinite(epochs) && epochs >= 0, "the number of epochs must be >= 0, got {}", epochs);
+  const double pairs = epochs * static_cast<double>(num_samples());
+  return static_cast<int64_t>(std::ceil(pairs / static_cast<double>(pairs_per_step())));
+}
+
+}  // namespace nought

@@ -1,0 +1,74 @@
+// AnswerSampler: the pairs of answers of each step, packed into rows of about one length, as a function of the step.
+//
+// A step has micro_batch * accumulation * ranks pairs, in the order of data/sample_order.h. They are spread over ranks
+// and as few micro-batches as their tokens need, the longest first, each to where there are fewest tokens; so a pair is
+// never torn, and short ones share a row. A micro-batch has at most `most_tokens` tokens. It is filled up to the same
+// number in every step, so that steps want the same memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nought/data/answer_data.h"
+#include "nought/data/sample_order.h"
+#include "nought/data/sampler.h"
+#include "nought/data/step_source.h"
+
+namespace nought {
+
+struct AnswerSamplerOptions {
+  BatchLayout layout = {};
+  PairBatchOptions batch = {};      // likelihood: what the mean cross-entropy of chosen answers counts in a step's loss
+  int64_t most_tokens = 0;          // of a micro-batch: at least twice as many for each of its pairs as an answer has
+  bool whole_accumulation = false;  // every step has all its micro-batches, as pipelines need them
+  uint64_t seed = 0;
+  bool shuffle = true;
+};
+
+class AnswerSampler final : public StepSource {
+ public:
+  /// ConfigError if the data has fewer pairs than one step takes.
+  AnswerSampler(std::shared_ptr<const AnswerData> data, const AnswerSamplerOptions& options);
+
+  /// Sequences have the numbers 2i and 2i + 1 of the i-th pair of the step.
+  std::vector<Batch> batches(int64_t step, Memory& memory) const override;
+  /// The micro-batches of any pairs, at most as many as a step has, numbered in their order.
+  std::vector<Batch> batches_of(std::span<const int64_t> pairs, Memory& memory) const;
+  /// The pairs of a step, in their order.
+  std::vector<int64_t> pairs_of_step(int64_t step) const;
+  double weight_of_step(int64_t step) const override;
+  double weight_of_step(int64_t step, int first, int ranks) const override;
+  int64_t tokens_of_step(int64_t step) const override;
+  int64_t steps_for(double epochs) const override;
+  int64_t num_samples() const override { return data_->num_pairs(); }
+  int64_t num_tokens() const override { return data_->num_tokens(); }
+  uint64_t fingerprint() const override { return data_->fingerprint(); }
+
+  const AnswerData& data() const { return *data_; }
+  int64_t pairs_per_step() const { return options_.layout.train_batch(); }
+  /// The tokens of a micro-batch, padding included.
+  int64_t row_tokens() const { return row_tokens_; }
+  /// The log-probability of each answer under the reference model.
+  void set_reference(std::vector<double> reference) { reference_ = std::move(reference); }
+  std::span<const double> reference() const { return reference_; }
+
+ private:
+  /// Pairs by their place in a list of some, for each part: BatchLayout::part().
+  using Parts = std::vector<std::vector<int64_t>>;
+  /// How pairs of these lengths are spread over so many micro-batches of all ranks, and the most tokens of a part.
+  Parts spread(std::span<const int64_t> lengths, int64_t micro_batches, int64_t& most) const;
+  /// Over as few micro-batches as fit, `tokens` each.
+  Parts pack(std::span<const int64_t> pairs, int64_t tokens, int64_t& most) const;
+  int64_t micro_batches_of(const Parts& parts) const;
+  int64_t longest_row() const;
+
+  std::shared_ptr<const AnswerData> data_;
+  AnswerSamplerOptions options_;
+  SampleOrder order_;
+  int64_t row_tokens_ = 0;
+  std::vector<double> reference_;
+};
+
+}  // namespace nought
