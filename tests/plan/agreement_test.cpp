@@ -282,7 +282,7 @@ TEST(Agreement, holds_with_parameters_in_files) {
       }
 }
 
-NOUGHT_SIZE(medium);
+NOUGHT_SIZE(long);
 TEST(Agreement, holds_with_gradients_in_files) {
   const test::TempFolder folder;
   int i = 0;
@@ -328,7 +328,7 @@ TEST(Agreement, holds_with_gradients_in_files) {
 
 /// What undoing takes is in it: states twice, and parameters that have no masters. A wrong guess takes no more, but it
 /// moves more.
-NOUGHT_SIZE(medium);
+NOUGHT_SIZE(long);
 TEST(Agreement, holds_with_updates_that_can_be_undone) {
   const test::TempFolder folder;
   struct Each {
@@ -421,7 +421,7 @@ TEST(Agreement, holds_with_updates_overlapped_with_passes) {
       }
 }
 
-NOUGHT_SIZE(medium);
+NOUGHT_SIZE(long);
 TEST(Agreement, holds_with_several_micro_batches_in_flight) {
   int i = 0;
   for (const int stage : {0, 1, 2, 3})

@@ -50,6 +50,7 @@ TEST(MeshAgreement, holds_for_ranks_that_share_matrices) {
     }
 }
 
+NOUGHT_SIZE(long);
 TEST(MeshAgreement, holds_for_ranks_that_have_slices_of_the_tokens) {
   int i = 0;
   for (const char* family : {"llama", "qwen2", "gpt2"})
@@ -263,6 +264,7 @@ TEST(MeshAgreement, holds_for_replicas_whose_ranks_hold_different_experts) {
   }
 }
 
+NOUGHT_SIZE(long);
 TEST(MeshAgreement, holds_for_parameters_that_are_gathered_by_hosts) {
   for (const int replicas : {1, 2}) {
     const Layout layout{.ranks = 4 * replicas,

@@ -61,6 +61,7 @@ TEST(UnitTilesAgreement, holds_in_every_recompute_mode_at_stages_2_and_3) {
 }
 
 /// With full recompute the tiles of experts, and of blocks that end in a norm, are gathered once more.
+NOUGHT_SIZE(long);
 TEST(UnitTilesAgreement, holds_for_experts_and_meshes) {
   for (const auto& [family, mode] : {std::pair("mixtral", Recompute::full), {"gpt_oss", Recompute::selective}}) {
     SCOPED_TRACE(fmt::format("{}, {}", family, name_of(mode)));

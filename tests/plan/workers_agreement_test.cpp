@@ -41,6 +41,7 @@ std::array<int64_t, kNumCategories> steady_of(const Context& context) {
   return steady;
 }
 
+NOUGHT_SIZE(long);
 TEST(WorkersAgreement, holds_to_the_byte_for_local_steps) {
   const ModelConfig config = test::model_of("llama");
   int i = 0;

@@ -1,5 +1,6 @@
 // Replicas of a sharded model (HSDP, MiCS): they compute what one rank computes, and what ZeRO over all ranks does.
 // mesh_runs_test holds that checkpoints go from any layout to any other.
+#include "support/size.h"
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
@@ -56,6 +57,7 @@ TEST(Hsdp, stages_that_reduce_alike_have_the_same_bits) {
   }
 }
 
+NOUGHT_SIZE(long);
 TEST(Hsdp, every_optimizer_updates_replicas_as_one_rank_does) {
   for (const Method& method : {Method(AdamOptions{.eps = 1e-4}), Method(MuonOptions{}), Method(LambOptions{})})
     for (const char* model : {"qk_norms", "shared_experts"}) {
