@@ -62,11 +62,37 @@ TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
     EXPECT_NE(refusal(section).find(message), std::string::npos) << section << refusal(section);
 }
 
-TEST(Alignment, training_takes_the_likelihood_alone) {
-  RunPlan plan = plan_of(test::kExampleRun);
-  require_trainable(plan);
-  plan.alignment.method = AlignmentMethod::dpo;
-  EXPECT_THROW(require_trainable(plan), ConfigError);
+TEST(Alignment, runs_have_trls_lengths_and_rates) {
+  const RunPlan plan = plan_of(R"({"alignment": {"method": "dpo"}, "training": {"per_device_train_batch_size": 3}})");
+  EXPECT_EQ(plan.layout.seq_length, 1024);
+  EXPECT_EQ(plan.layout.row_tokens, 3 * 2 * 1024);
+  EXPECT_EQ(plan.schedule.peak_lr, 1e-6);
+  EXPECT_EQ(plan.data.format, CorpusFormat::preference);
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "dpo", "max_length": 64}})").layout.seq_length, 64);
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "dpo"}, "data": {"seq_length": 80}})").layout.seq_length, 80);
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "cpo"}, "training": {"learning_rate": 0.1}})").schedule.peak_lr, 0.1);
+  EXPECT_EQ(plan_of("{}").layout.row_tokens, 0);
+}
+
+TEST(Alignment, what_does_not_go_with_pairs_is_refused) {
+  const auto refused = [](const std::string& rest) {
+    return error_of(R"({"alignment": {"method": "dpo"}, )" + rest + "}");
+  };
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {R"("data": {"format": "chat"})", "learns from pairs of answers"},
+      {R"("data": {"separate_documents": true})", "answers never attend to each other"},
+      {R"("training": {"virtual_ranks": 1})", "training.virtual_ranks does not go with"},
+      {R"("adapter": {"r": 4}, "model": "m", "alignment": {"method": "dpo", "ref_model": "r"})",
+       "the model without it"},
+      {R"("alignment": {"method": "orpo", "ref_model": "r"})", "orpo asks no reference model"}};
+  for (const auto& [rest, message] : cases)
+    EXPECT_NE(refused(rest).find(message), std::string::npos) << rest << refused(rest);
+  EXPECT_NE(error_of(R"({"data": {"format": "preference"}})").find("are for alignment.method"), std::string::npos);
+}
+
+TEST(Alignment, a_resumed_run_is_told_what_has_changed) {
+  EXPECT_EQ(alignment(R"({"method": "dpo", "ld_alpha": 0.5})").describe(), "dpo, sigmoid x 1, beta 0.1, ld_alpha 0.5");
+  EXPECT_NE(alignment(R"({"method": "dpo", "beta": 0.2})").describe(), alignment(R"({"method": "dpo"})").describe());
 }
 
 }  // namespace

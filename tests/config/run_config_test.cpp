@@ -117,7 +117,9 @@ TEST(RunConfig, what_is_missing_is_named_as_such) {
        "RUN.json: training.load_in_4bit: a quantized base (QLoRA) is a section of the file"},
       {R"({"peft": {"r": 8}})", "RUN.json: peft: an adapter is a section of the file"},
       {R"({"data": {"packing": true}})", "RUN.json: data.packing: samples that keep whole documents together"},
-      {R"({"training": {"dpo_beta": 0.1}})", "RUN.json: training.dpo_beta: training by preference"}};
+      {R"({"training": {"dpo_beta": 0.1}})",
+       "RUN.json: training.dpo_beta: training by preference is a section of the file"},
+      {R"({"training": {"reward_model": "r"}})", "RUN.json: training.reward_model: training by reward"}};
   for (const auto& [run, words] : cases) EXPECT_THAT(error_of(run), HasSubstr(words));
   EXPECT_THAT(test::message_of<IoError>([] { load_run_config("/usr", {}); }),
               HasSubstr("/usr: is a folder; expected a RUN.json, a file that says model, data and training"));

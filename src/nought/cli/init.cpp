@@ -17,6 +17,7 @@
 #include "nought/base/visit.h"
 #include "nought/chat/chat_template.h"
 #include "nought/cli/commands.h"
+#include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/models/adapter_modules.h"
@@ -56,7 +57,7 @@ RunKind parse_kind(const std::string& text) {
     if (name == text) return kind;
     names.emplace_back(name);
   }
-  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora or qlora{}", text, did_you_mean(text, names));
+  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora or dpo{}", text, did_you_mean(text, names));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.
@@ -77,8 +78,8 @@ class Questions {
 
   InitAnswers answers() const {
     InitAnswers answers;
-    answers.kind =
-        parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora or qlora", "finetune"));
+    answers.kind = parse_kind(
+        value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora or dpo", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -172,6 +173,14 @@ void choose_template(InitAnswers& answers, DataPlan& data) {
   data.add_special_tokens = answers.add_special_tokens;
 }
 
+/// Whether pairs of answers are messages, by the first of each file.
+bool has_messages(const DataPlan& data) {
+  for (const SourcePlan& source : data.sources)
+    for (const fs::path& file : expand_data_files(source.files))
+      if (corpus_kind(file, MappedFile(file).text(), {.format = CorpusFormat::preference}).form) return true;
+  return false;
+}
+
 /// Shorter sequences where the data has too few tokens for so many as an update takes, but of conversations never
 /// shorter than nearly all of them are.
 int64_t length_for(const RunData& whole, int64_t most) {
@@ -188,7 +197,9 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   RunPlan run;
   run.data = given, run.layout.seq_length = answers.seq_length;
   constexpr int64_t kLook = int64_t{8} << 20;
-  if (learns_chats(answers.kind)) choose_template(answers, run.data);
+  const bool of_pairs = answers.kind == RunKind::dpo;
+  if (of_pairs) run.alignment.method = AlignmentMethod::dpo, run.data.format = CorpusFormat::preference;
+  if (of_pairs ? has_messages(given) : learns_chats(answers.kind)) choose_template(answers, run.data);
   const auto tokenizer = tokenizer_of(run.data);
   const DataLook look = look_at_data(run, *tokenizer, kLook);
   if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
@@ -197,8 +208,9 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
                        "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
                        enum_name(answers.kind), fmt::join(answers.add_special_tokens, ", "));
   if (!look.whole) return answers;
-  if (!answers.length_given) answers.seq_length = length_for(*look.whole, answers.seq_length);
-  answers.samples = std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
+  if (!answers.length_given && !of_pairs) answers.seq_length = length_for(*look.whole, answers.seq_length);
+  answers.samples = of_pairs ? look.whole->pairs->num_pairs()
+                             : std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
   require<ConfigError>(answers.samples > 0, "--data has {} tokens, less than one sequence of {}: give more data{}",
                        look.whole->training.num_tokens(), answers.seq_length,
                        answers.length_given ? ", or a smaller --seq-length" : "");
@@ -225,21 +237,20 @@ std::string relative_to_run_file(const std::string& path, const std::string& run
 }
 
 void add_init(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "init", "Writes a RUN.json with comments, from flags or from answers",
-                  {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
-                   "nought init lora --model MODEL_DIR --data chats.jsonl",
-                   "nought init qlora --model MODEL_DIR --data chats.jsonl",
-                   "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
-                   "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
+  CLI::App* command = add_command(
+      app, "init", "Writes a RUN.json with comments, from flags or from answers",
+      {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
+       "nought init lora --model MODEL_DIR --data chats.jsonl",
+       "nought init qlora --model MODEL_DIR --data chats.jsonl", "nought init dpo --model MODEL_DIR --data pairs.jsonl",
+       "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
+       "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
   const auto flags = std::make_shared<InitFlags>();
   command->add_option(
       "KIND", flags->kind,
       "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
-      "by an adapter) or qlora (by one on a model in 4 bits)");
+      "by an adapter), qlora (by one on a model in 4 bits) or dpo (chosen and rejected answers)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
-  command->add_option("--model", flags->model, "continue, finetune, lora, qlora: the model's folder")
-      ->type_name("MODEL_DIR");
+  command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
       ->type_name("FILE")
       ->expected(1)

@@ -78,8 +78,32 @@ std::string validation_text(const InitAnswers& answers) {
       answers.validation_fraction, of);
 }
 
+const char* what_files_hold(RunKind kind) {
+  if (kind == RunKind::dpo) return "JSON: prompt, chosen and rejected, each a text, or each a list of messages.";
+  if (learns_chats(kind))
+    return "JSON: messages, conversations, instruction and output, or prompt and completion; each file's first record "
+           "tells.";
+  return "Text, .jsonl files, or folders of `nought tokenize`; ** crosses folders.";
+}
+
+std::string length_of_data_text(const InitAnswers& answers) {
+  if (answers.kind == RunKind::dpo)
+    return fmt::format("    \"seq_length\": {},  // tokens of a prompt with an answer; longer ones are cut\n",
+                       answers.seq_length);
+  return fmt::format("    \"seq_length\": {},  // tokens per sequence; documents are packed\n", answers.seq_length);
+}
+
+std::string alignment_text(const InitAnswers& answers) {
+  if (answers.kind != RunKind::dpo) return "";
+  return R"(  // Preferred answers, with TRL's keys; the reference is the model above. docs/alignment.md.
+  "alignment": {
+    "method": "dpo",
+    "beta": 0.1,  // how much a departure from the reference counts
+  },
+)";
+}
+
 std::string data_text(const InitAnswers& answers) {
-  const bool chats = learns_chats(answers.kind);
   std::vector<std::string> files;
   for (const std::string& path : answers.data) files.push_back(quoted(path));
   const std::string tokenizer =
@@ -90,14 +114,10 @@ std::string data_text(const InitAnswers& answers) {
       R"(  "data": {{
     // {}
     "files": [{}],
-{}{}    "seq_length": {},  // tokens per sequence; documents are packed
-{}  }},
+{}{}{}{}  }},
 )",
-      chats
-          ? "JSON: messages, conversations, instruction and output, or prompt and completion; each file's first record "
-            "tells."
-          : "Text, .jsonl files, or folders of `nought tokenize`; ** crosses folders.",
-      fmt::join(files, ", "), tokenizer, template_text(answers), answers.seq_length, validation_text(answers));
+      what_files_hold(answers.kind), fmt::join(files, ", "), tokenizer, template_text(answers),
+      length_of_data_text(answers), validation_text(answers));
 }
 
 /// The numbers in which the kinds differ.
@@ -116,6 +136,8 @@ Recipe recipe_of(RunKind kind) {
     case RunKind::lora:
     case RunKind::qlora:
       return {"2e-4", "\"warmup_ratio\": 0.03", 16, 3};
+    case RunKind::dpo:
+      return {"1e-6", "\"warmup_ratio\": 0.1", 16, 1};
     case RunKind::finetune:
       break;
   }
@@ -170,7 +192,7 @@ std::string training_text(const InitAnswers& answers) {
   const std::string beta2 = answers.kind == RunKind::pretrain ? "    \"adam_beta2\": 0.95,\n" : "";
   return fmt::format(R"(  "training": {{
     {}
-    // Sequences per update: these two numbers times the ranks. Too little memory: halve the first, double the second.
+    // {} per update: these two numbers times the ranks. Too little memory: halve the first, double the second.
     "per_device_train_batch_size": {},
     "gradient_accumulation_steps": {},
     "learning_rate": {},
@@ -185,8 +207,9 @@ std::string training_text(const InitAnswers& answers) {
     "output_dir": {},
   }},
 )",
-                     length_text(recipe), pace.micro, pace.accumulation, recipe.learning_rate, recipe.warmup, beta2,
-                     rows, pace.logging_steps, evaluation_text(answers, pace), quoted(answers.output_dir));
+                     length_text(recipe), answers.kind == RunKind::dpo ? "Pairs" : "Sequences", pace.micro,
+                     pace.accumulation, recipe.learning_rate, recipe.warmup, beta2, rows, pace.logging_steps,
+                     evaluation_text(answers, pace), quoted(answers.output_dir));
 }
 
 std::string adapter_text(const InitAnswers& answers) {
@@ -215,8 +238,8 @@ std::string adapter_text(const InitAnswers& answers) {
 }  // namespace
 
 std::string run_file_text(const InitAnswers& answers) {
-  return header_text(answers) + "{\n" + model_text(answers) + adapter_text(answers) + data_text(answers) +
-         training_text(answers) +
+  return header_text(answers) + "{\n" + model_text(answers) + adapter_text(answers) + alignment_text(answers) +
+         data_text(answers) + training_text(answers) +
          R"(  // DeepSpeed's ds_config.json, or its path. Stage 2 shards optimizer states and gradients over the ranks, 3 parameters too.
   "deepspeed": {"zero_optimization": {"stage": 2}},
 }

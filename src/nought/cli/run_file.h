@@ -17,15 +17,17 @@ enum class RunKind {
   continued,  // a model folder goes on with plain text
   finetune,   // a model folder learns conversations or instructions
   lora,       // the same, by an adapter: the model stays frozen
-  qlora       // the same, and the frozen model is kept in codes of 4 bits
+  qlora,      // the same, and the frozen model is kept in codes of 4 bits
+  dpo         // a model folder learns which of two answers was chosen
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 5> value{{{RunKind::pretrain, "pretrain"},
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 6> value{{{RunKind::pretrain, "pretrain"},
                                                                               {RunKind::continued, "continue"},
                                                                               {RunKind::finetune, "finetune"},
                                                                               {RunKind::lora, "lora"},
-                                                                              {RunKind::qlora, "qlora"}}};
+                                                                              {RunKind::qlora, "qlora"},
+                                                                              {RunKind::dpo, "dpo"}}};
 };
 
 /// Whether an adapter is trained.

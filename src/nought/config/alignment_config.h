@@ -2,6 +2,8 @@
 // TRL's configs.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "nought/base/visit.h"
@@ -21,13 +23,15 @@ struct AlignmentConfig {
   Setting<double> discopop_tau{0.05};
   Setting<double> cpo_alpha{1.0};
   Setting<double> simpo_gamma{0.5};
+  Setting<int64_t> max_length{1024};
+  Setting<std::string> ref_model;
+  Setting<bool> precompute_ref_log_probs{false};
 
   template <class V>
   void visit(V& v) {
     v("method", method,
-      "what is learned from: sft (the likelihood of conversations), or, for `nought probe` alone, pairs of a chosen "
-      "and a "
-      "rejected answer by dpo, orpo or cpo; the others are refused, and `nought train` takes sft");
+      "what is learned from: sft (the likelihood of texts and conversations), or pairs of a chosen and a rejected "
+      "answer by dpo, orpo or cpo; the others are refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo");
@@ -41,6 +45,11 @@ struct AlignmentConfig {
     v("discopop_tau", discopop_tau, "the temperature of discopop");
     v("cpo_alpha", cpo_alpha, "cpo: what the mean cross-entropy of chosen answers counts beside");
     v("simpo_gamma", simpo_gamma, "cpo with simpo: the margin between the answers");
+    v("max_length", max_length, "tokens of a prompt with an answer: what is longer is cut at its end");
+    v("ref_model", ref_model,
+      "dpo: the folder of the reference model, of the same shape; default: the model that the run begins with");
+    v("precompute_ref_log_probs", precompute_ref_log_probs,
+      "has no effect: what the reference model says of the answers is always computed once, before the first step");
   }
 };
 

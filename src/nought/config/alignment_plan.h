@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -37,9 +38,19 @@ struct AlignmentPlan {
   double likelihood = 0;                // what the mean cross-entropy of the chosen answers' tokens counts beside
   bool likelihood_of_prompts = false;   // that of their prompts' tokens too
   std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count
+  std::string ref_model = {};           // the folder of the reference model; "": the model that the run begins with
 
+  /// "dpo, sigmoid x 1, beta 0.1": what a resumed run should not have changed.
+  std::string describe() const;
   /// Whether it learns from pairs of answers.
   bool of_pairs() const { return method != AlignmentMethod::sft; }
+  /// Whether answers are scored by the mean of their tokens' log-probabilities, not by the sum.
+  bool scores_means() const {
+    if (method == AlignmentMethod::dpo) return false;
+    for (const auto& [type, weight] : loss.terms)
+      if (type == PairLossType::odds_ratio || type == PairLossType::simpo || type == PairLossType::ipo) return true;
+    return false;
+  }
   /// Whether a reference model is asked.
   bool has_reference() const {
     bool asks = false;

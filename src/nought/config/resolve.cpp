@@ -84,7 +84,9 @@ void resolve_data(Resolver& r) {
   if (resizes.given) r.note("resize_vocab", resizes);
 
   auto length = r.section_value("data.seq_length", data.seq_length);
-  if (!length.given) {
+  if (r.plan.alignment.of_pairs()) {
+    length = length_of_answers(r, length);
+  } else if (!length.given) {
     length.value = model_number(r.config.model, {"max_position_embeddings", "n_positions"});
     length.reason = kModelLength;
   }
@@ -98,7 +100,12 @@ void resolve_data(Resolver& r) {
   require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
                        "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
   r.plan.data.validation_files = data.validation_files.value;
-  if (data.format.given()) {
+  if (r.plan.alignment.of_pairs()) {
+    check_pair_data(r);
+  } else if (data.format.given()) {
+    require<ConfigError>(data.format.value != CorpusFormat::preference,
+                         "{} = \"preference\": pairs of answers are for alignment.method dpo, orpo or cpo",
+                         r.origins.place("data.format"));
     r.plan.data.format = data.format.value;
     r.note("data.format", r.section_value("data.format", enum_name(data.format.value), true));
   }
@@ -368,6 +375,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_alignment(r);
   resolve_data(r);
   resolve_batch(r);
+  if (r.plan.alignment.of_pairs()) r.plan.layout.row_tokens = 2 * r.plan.layout.micro_batch * r.plan.layout.seq_length;
   check_pipeline(r);
   check_context(r);
   resolve_precision(r);
@@ -385,6 +393,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_local_steps(r);
   resolve_async(r);
   resolve_virtual_ranks(r);
+  check_alignment(r);
   explain_automatic_buckets(r);
   return std::move(r.plan);
 }

@@ -114,6 +114,52 @@ void take_orpo(Resolver& r) {
 
 }  // namespace
 
+std::string AlignmentPlan::describe() const {
+  std::string text{enum_name(method)};
+  for (const auto& [type, weight] : loss.terms) text += fmt::format(", {} x {}", enum_name(type), weight);
+  text += fmt::format(", beta {}", loss.beta);
+  if (loss.label_smoothing != 0) text += fmt::format(", label_smoothing {}", loss.label_smoothing);
+  if (likelihood != 0) text += fmt::format(", likelihood x {}", likelihood);
+  if (ld_alpha) text += fmt::format(", ld_alpha {}", *ld_alpha);
+  if (!ref_model.empty()) text += fmt::format(", ref_model {}", ref_model);
+  return text;
+}
+
+Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>& seq_length) {
+  auto length = r.section_value("alignment.max_length", r.config.alignment.max_length);
+  if (seq_length.given && length.given) require_equal(seq_length, length);
+  if (seq_length.given) length = seq_length;
+  const int64_t known = model_number(r.config.model, {"max_position_embeddings", "n_positions"});
+  if (!length.given && 0 < known && known < length.value) length.value = known, length.reason = kModelLength;
+  return length;
+}
+
+void check_pair_data(Resolver& r) {
+  const DataConfig& data = r.config.data;
+  require<ConfigError>(!data.format.given() || data.format.value == CorpusFormat::preference,
+                       "{} = \"{}\": alignment.method = {} learns from pairs of answers (\"preference\"): remove it",
+                       r.origins.place("data.format"), enum_name(data.format.value),
+                       enum_name(r.plan.alignment.method));
+  require<ConfigError>(!data.separate_documents.given, "{}: answers never attend to each other: remove it",
+                       r.origins.place("data.separate_documents"));
+  r.plan.data.format = CorpusFormat::preference;
+}
+
+void check_alignment(const Resolver& r) {
+  const RunPlan& plan = r.plan;
+  if (!plan.alignment.of_pairs()) return;
+  const auto refuse = [&](bool asked, std::string_view what, std::string_view why) {
+    require<ConfigError>(!asked, "{} does not go with {}: {}", what, r.origins.place("alignment.method"), why);
+  };
+  refuse(plan.layout.local_steps.has_value(), "training.diloco", "workers would not have the same pairs: remove it");
+  refuse(plan.layout.staleness.has_value(), "training.async_staleness",
+         "the metrics of a step belong to its update: remove it");
+  refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
+         "pairs are spread over ranks by their length: remove it");
+  refuse(plan.layout.recompute.unit_tiles > 1, "memory_centric_tiling",
+         "a loss of whole answers needs the logits of whole rows: remove it");
+}
+
 void resolve_alignment(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
@@ -124,6 +170,15 @@ void resolve_alignment(Resolver& r) {
                        beta.value);
   r.note("alignment.method", r.section_value("alignment.method", config.method));
   plan.loss.beta = r.note("beta", beta);
+  if (config.ref_model.given) {
+    const auto model = r.section_value("alignment.ref_model", config.ref_model);
+    require<ConfigError>(plan.method == AlignmentMethod::dpo, "{}: {} asks no reference model: remove it", model.place,
+                         enum_name(plan.method));
+    require<ConfigError>(!r.plan.adapts(),
+                         "{}: the reference of an adapter is the model without it: remove this key, or train all",
+                         model.place);
+    plan.ref_model = r.note("ref_model", model);
+  }
   plan.loss.label_smoothing = config.label_smoothing.value;
   plan.loss.divergence = config.f_divergence_type.value, plan.loss.alpha = config.f_alpha_divergence_coef.value;
   plan.loss.discopop_tau = config.discopop_tau.value, plan.loss.simpo_gamma = config.simpo_gamma.value;

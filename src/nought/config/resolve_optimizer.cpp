@@ -296,7 +296,10 @@ void resolve_parameter_groups(Resolver& r) {
 void resolve_optimizer(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   const bool in_deepspeed = r.ds.optimizer.type.given;
-  const auto lr = r.merge("optimizer.params.lr", r.ds.optimizer.params.lr, r.training("learning_rate", t.learning_rate),
+  auto own_lr = r.training("learning_rate", t.learning_rate);
+  if (r.plan.alignment.of_pairs() && !own_lr.given)
+    own_lr.value = 1e-6, own_lr.reason = fmt::format("TRL's default for {}", enum_name(r.plan.alignment.method));
+  const auto lr = r.merge("optimizer.params.lr", r.ds.optimizer.params.lr, own_lr,
                           in_deepspeed ? std::optional(1e-3) : std::nullopt);
   require_finite_at_least_zero(lr);
   r.plan.schedule.peak_lr = r.note("learning_rate", lr);

@@ -23,6 +23,12 @@ void resolve_aio(Resolver& r, bool to_files);
 // resolve_alignment.cpp
 /// The section alignment. ConfigError for a method or a loss that is not available.
 void resolve_alignment(Resolver& r);
+/// The most tokens of a prompt with an answer. seq_length: that of data.
+Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>& seq_length);
+/// Checks the section data of a run that learns from judged answers.
+void check_pair_data(Resolver& r);
+/// ConfigError for what does not go with pairs of answers.
+void check_alignment(const Resolver& r);
 
 // resolve_buckets.cpp
 void explain_automatic_buckets(Resolver& r);

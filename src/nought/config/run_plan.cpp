@@ -13,10 +13,6 @@ void require_trainable(const RunPlan& plan) {
                        "{}: an adapter is trained on the weights of a model, and \"model\" is written inline: name a "
                        "folder",
                        plan.adapter_place);
-  require<ConfigError>(!plan.alignment.of_pairs(),
-                       "alignment.method = {}: `nought probe` computes its loss and gradients, and `nought train` does "
-                       "not take it yet: remove it, or say sft",
-                       enum_name(plan.alignment.method));
   require<ConfigError>(!plan.data.sources.empty(), "data.files is empty: expected a list of paths or globs");
   require<ConfigError>(plan.layout.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
 }

@@ -3,6 +3,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace nought {
 
@@ -11,11 +14,15 @@ class ShardedModel;
 class TokenDataset;
 class Tokenizer;
 
+/// Numbers by the names that users know them by, in their order.
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
+
 struct Evaluation {
   double loss = 0;         // mean over the targets, in nats
   int64_t targets = 0;     // all tokens but the first of each source, without those that are masked
   int64_t text_bytes = 0;  // bytes of the targets' text; markers have none
   double seconds = 0;
+  NamedNumbers of_answers = {};  // TRL's metrics, where answers are compared
 
   double perplexity() const { return std::exp(loss); }
   double bits_per_token() const { return loss / std::log(2.0); }

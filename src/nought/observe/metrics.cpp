@@ -37,6 +37,7 @@ void MetricsWriter::on_step(const StepReport& report) {
                    {"mfu", report.mfu},
                    {"bytes_sent", report.bytes_sent},
                    {"time", seconds_since_1970()}};
+  for (const auto& [name, value] : report.of_answers) line[name] = value;
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
   if (report.breakdown) {
     const StepBreakdown& times = *report.breakdown;
@@ -86,10 +87,12 @@ void MetricsWriter::on_step(const StepReport& report) {
 }
 
 void MetricsWriter::on_validation(int64_t step, const Evaluation& evaluation) {
-  OrderedJson line{{"step", step},
-                   {"eval_loss", evaluation.loss},
-                   {"eval_perplexity", evaluation.perplexity()},
-                   {"eval_bits_per_token", evaluation.bits_per_token()}};
+  OrderedJson line{{"step", step}, {"eval_loss", evaluation.loss}};
+  for (const auto& [name, value] : evaluation.of_answers) line["eval_" + name] = value;
+  if (evaluation.of_answers.empty()) {
+    line["eval_perplexity"] = evaluation.perplexity();
+    line["eval_bits_per_token"] = evaluation.bits_per_token();
+  }
   if (evaluation.text_bytes > 0) line["eval_bits_per_byte"] = evaluation.bits_per_byte();
   line["eval_targets"] = evaluation.targets;
   line["eval_seconds"] = evaluation.seconds;

@@ -27,6 +27,7 @@ void ScalarMonitor::on_step(const StepReport& report) {
   train("lr", report.lr);
   train("grad_norm", report.grad_norm);
   train("tokens_per_second", report.tokens_per_second);
+  for (const auto& [name, value] : report.of_answers) train(name, value);
   if (report.loss_scale > 0) train("loss_scale", report.loss_scale);
   if (!report.ranks) return;
   report.ranks->for_each([&](const std::string& name, const TimeSpread& seconds) {
@@ -41,7 +42,8 @@ void ScalarMonitor::on_validation(int64_t step, const Evaluation& evaluation) {
   const int64_t samples = step * samples_per_step_;
   const auto eval = [&](const std::string& name, double value) { add(tag_of("Eval", name), samples, value); };
   eval("eval_loss", evaluation.loss);
-  eval("bits_per_token", evaluation.bits_per_token());
+  for (const auto& [name, value] : evaluation.of_answers) eval(name, value);
+  if (evaluation.of_answers.empty()) eval("bits_per_token", evaluation.bits_per_token());
   if (evaluation.text_bytes > 0) eval("bits_per_byte", evaluation.bits_per_byte());
 }
 

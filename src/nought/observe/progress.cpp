@@ -55,6 +55,13 @@ std::string breakdown_line(const StepBreakdown& times, int width) {
   return std::string(kIndent, ' ') + fit_fields(fields, width > 0 ? std::max(width - kIndent, 1) : 0);
 }
 
+namespace {
+/// What a line calls a metric of answers; "": it has no room for it.
+std::string_view short_name(std::string_view metric) {
+  return metric == "rewards/accuracies" ? "accuracy" : metric == "rewards/margins" ? "margin" : "";
+}
+}  // namespace
+
 std::string step_line(const StepReport& report, int64_t max_steps, double seconds_left, int width) {
   const RouterLoads& experts = report.experts;
   std::vector<Field> fields{{fmt::format("step {:>5}/{}", report.step, max_steps), 0},
@@ -66,6 +73,9 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
     if (experts.dropped > 0)
       fields.push_back({fmt::format("dropped {:.1f}%", 100 * experts.dropped / experts.choices()), 6});
   }
+  for (const auto& [name, value] : report.of_answers)
+    if (const std::string_view shown = short_name(name); !shown.empty())
+      fields.push_back({fmt::format("{} {:.3f}", shown, value), 5});
   if (report.staleness)
     fields.push_back({fmt::format("stale {:.1f} (most {})", report.staleness->mean(), report.staleness->most()), 6});
   fields.push_back({fmt::format("{:>15}", format_token_rate(report.tokens_per_second)), 3});
@@ -158,6 +168,13 @@ void ProgressPrinter::on_best(const BestModel& best, const std::filesystem::path
 }
 
 std::string describe(const Evaluation& evaluation) {
+  if (!evaluation.of_answers.empty()) {
+    std::string text;
+    for (const auto& [name, value] : evaluation.of_answers)
+      if (const std::string_view shown = short_name(name); !shown.empty())
+        text += fmt::format("{}{} {:.3f}", text.empty() ? "" : "  ", shown, value);
+    return text;
+  }
   std::string text =
       fmt::format("perplexity {:.4g}  {:.4f} bits per token", evaluation.perplexity(), evaluation.bits_per_token());
   if (evaluation.text_bytes > 0) text += fmt::format("  {:.4f} bits per byte", evaluation.bits_per_byte());

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "nought/comm/traffic_sums.h"
+#include "nought/data/answer_batch.h"
 #include "nought/engine/pipeline_cut.h"
+#include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
 
 namespace nought {
@@ -76,6 +78,15 @@ int with_most_tokens(const Layout& layout) {
   return most;
 }
 
+Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
+  if (layout.row_tokens == 0) return empty_batch(rows, layout.seq_length, memory);
+  // A row of answers has as many tokens for each pair as the micro-batches of steps have.
+  const int64_t tokens = layout.row_tokens * rows / layout.micro_batch;
+  const std::vector<int32_t> ids(static_cast<size_t>(tokens / (2 * rows)));
+  const std::vector<Answer> answers(static_cast<size_t>(2 * rows), Answer{.ids = ids});
+  return batch_of_pairs(memory, answers, {.length = tokens});
+}
+
 int64_t dry_run_micro_batches(const Layout& layout) {
   if (layout.stages() > 1) return layout.accumulation;
   const int64_t first = layout.sharding.virtual_ranks > 0 ? 3 : 2;  // a tree ends with one that another waits for
@@ -98,6 +109,7 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
                          layout.context_method)),
       model(context, mesh, apply(layout.freezing, decoder), options_of(layout)),
       layout_(layout) {
+  if (layout.row_tokens > 0) decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs({}), 2));
   if (workers) local.emplace(model, *workers, *layout.local_steps);
   if (!servers_at(layout)) return;
   const auto all = [&] { return make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire); };

@@ -26,6 +26,9 @@ Schedules schedules_of(const Layout& layout, const Mesh& mesh);
 /// The ranks that have parts of the same sequences: the first with as many tokens as any.
 int with_most_tokens(const Layout& layout);
 
+/// A micro-batch of so many sequences, or pairs of answers, as a run allocates it; its values are nobody's business.
+Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory);
+
 /// Which rank it is, and what routers do.
 struct DryRunPlace {
   int place = 0;                       // on the pipeline axis

@@ -27,7 +27,7 @@ std::vector<PassTimes> costs_of_chunks(DryRunRank& rank, const Layout& layout, c
     return now - std::exchange(before, now);
   };
   const std::vector<Chunk> chunks = rank.decoder.chunks();
-  const Batch batch = empty_batch(layout.micro_batch, layout.seq_length, *rank.context.memory);
+  const Batch batch = empty_batch_of(layout, layout.micro_batch, *rank.context.memory);
   MicroBatch micro_batch(rank.model, batch, {.deferred = true});
   std::vector<PassTimes> costs(chunks.size());
   counted();

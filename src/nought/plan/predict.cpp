@@ -45,7 +45,7 @@ namespace {
 std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
   std::vector<Batch> batches;
   for (int64_t i = 0; i < layout.accumulation; ++i)
-    batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, memory));
+    batches.push_back(empty_batch_of(layout, layout.micro_batch, memory));
   return batches;
 }
 
@@ -155,7 +155,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.operations = whole.work.operations;
   prediction.at_synchronizations = rank.synchronize([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
-    Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+    Batch batch = empty_batch_of(layout, layout.evaluation_rows, *context.memory);
     batch.row_keys.clear();
     engine.evaluate(std::span(&batch, 1), 1);
   }

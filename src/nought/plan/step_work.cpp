@@ -30,7 +30,7 @@ class DryRun {
     const CountedWork before = rank_.work;
     std::vector<Batch> batches;
     for (int64_t i = 0; i < micro_batches; ++i)
-      batches.push_back(empty_batch(layout_.micro_batch, layout_.seq_length, *rank_.context.memory));
+      batches.push_back(empty_batch_of(layout_, layout_.micro_batch, *rank_.context.memory));
     rank_.step(engine_, batches);
     const CountedWork& after = rank_.work;
     return {after.product_seconds - before.product_seconds, after.other_seconds - before.other_seconds,

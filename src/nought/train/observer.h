@@ -74,6 +74,7 @@ struct StepReport {
   std::optional<RankComparison> ranks = {};  // of the steps before this one, if the plan asks for it
   std::string spike = {}, guess = {};        // see StepResult
   std::optional<StalenessReport> staleness = {};
+  NamedNumbers of_answers = {};  // see Evaluation
 };
 
 /// The peaks of one rank, in bytes by category. All are those of the device pool but where a name says another.

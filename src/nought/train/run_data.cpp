@@ -108,7 +108,34 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
   return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
 }
 
+namespace {
+
+/// Pairs of answers; `look`: those of the first bytes of each file.
+RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional<int64_t> look = {}) {
+  const DataPlan& plan = run.data;
+  const std::vector<std::filesystem::path> files = text_files(plan);
+  const AnswerOptions options{.max_length = run.layout.seq_length, .corpus = corpus_of(plan, files, tokenizer)};
+  RunData data{
+      .training = TokenDataset(std::make_shared<TokenArray>(tokenizer.vocab_size()), {}, run.layout.seq_length),
+      .notes = describe_formats(files, options.corpus, tokenizer)};
+  note_left_out(plan, data.notes);
+  const int64_t bytes = look.value_or(INT64_MAX);
+  auto [training, tail] =
+      AnswerData::read(training_sources(plan), tokenizer, options, bytes).split_tail(plan.validation_fraction);
+  const std::vector<std::string> notes = training.notes();
+  data.notes.insert(data.notes.end(), notes.begin(), notes.end());
+  data.targets = training.num_targets();
+  add_ends(options.corpus.chat, tokenizer, data);
+  if (!plan.validation_files.empty()) tail = AnswerData::read(validation_sources(plan), tokenizer, options, bytes);
+  if (plan.validates()) data.validation_pairs = std::make_shared<AnswerData>(std::move(tail));
+  data.pairs = std::make_shared<AnswerData>(std::move(training));
+  return data;
+}
+
+}  // namespace
+
 RunData open_data(const RunPlan& run, const Tokenizer& tokenizer) {
+  if (run.alignment.of_pairs()) return open_pairs(run, tokenizer);
   const DataPlan& plan = run.data;
   const int64_t length = run.layout.seq_length;
   const std::vector<std::filesystem::path> files = text_files(plan);
@@ -142,6 +169,10 @@ std::string DataLook::describe(std::string_view tokenizer) const {
     return fmt::format("{} with {} of text (tokenizer {}): looked at {} of it{}; train reads all", all,
                        format_bytes(text_bytes), tokenizer, format_bytes(read_bytes),
                        trained < 1 ? fmt::format(", of which {} of the tokens are trained", percent(trained)) : "");
+  if (whole->pairs)
+    return fmt::format("{}, {}, {} pairs of answers", all,
+                       describe_tokens(whole->pairs->num_tokens(), whole->targets, tokenizer),
+                       whole->pairs->num_pairs());
   const TokenDataset& data = whole->training;
   return fmt::format("{}, {}, {} samples of {} tokens", all,
                      describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),
@@ -195,10 +226,17 @@ DataLook look_at_data(const RunPlan& run, const Tokenizer& tokenizer, int64_t te
     look.read_bytes = look.text_bytes, look.notes = look.whole->notes;
     return look;
   }
+  const int64_t share = text_bytes / look.text_files;
+  if (run.alignment.of_pairs()) {
+    const RunData beginning = open_pairs(run, tokenizer, share);
+    look.read_bytes = text_bytes, look.notes = beginning.notes;
+    look.about_samples = std::llround(static_cast<double>(beginning.pairs->num_pairs()) *
+                                      static_cast<double>(look.text_bytes) / static_cast<double>(text_bytes));
+    return look;
+  }
   const CorpusOptions corpus = corpus_of(plan, texts, tokenizer);
   look.notes = describe_formats(texts, corpus, tokenizer);
   note_left_out(plan, look.notes);
-  const int64_t share = text_bytes / look.text_files;
   const auto tokens = std::make_shared<TokenArray>(tokenizer.vocab_size());
   for (const std::filesystem::path& file : texts)
     if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share, *tokens);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nought/config/run_plan.h"
+#include "nought/data/answer_data.h"
 #include "nought/data/dataset.h"
 
 namespace nought {
@@ -16,6 +17,8 @@ namespace nought {
 struct RunData {
   TokenDataset training;
   std::optional<TokenDataset> validation = {};
+  /// What a run that learns from judged answers trains on and validates with; the other datasets are empty then.
+  std::shared_ptr<const AnswerData> pairs = {}, validation_pairs = {};
   int64_t targets = 0;                  // of the samples to train on; all tokens where the data masks none
   std::vector<std::string> notes = {};  // of files that are not plain text, and of much that is not trained
   std::vector<int32_t> stop_ids = {};   // that end an answer, the template's own before the one that ends a document

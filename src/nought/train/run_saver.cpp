@@ -11,13 +11,13 @@ namespace nought {
 namespace fs = std::filesystem;
 
 RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
-                   const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
+                   const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
                    const AdapterRun* adapter)
     : plan_(plan),
       world_(world),
       data_(data),
       tokenizer_(tokenizer),
-      sampler_(sampler),
+      source_(source),
       decoder_(decoder),
       model_(model),
       engine_(engine),
@@ -34,7 +34,8 @@ Json RunSaver::fingerprint() const {
               {"seq_length", plan_.layout.seq_length},
               {"separate_documents", plan_.data.separate_documents},
               {"dtype", name_of(plan_.layout.sharding.dtype)},
-              {"data", fmt::format("{:016x}", sampler_.dataset().fingerprint())}};
+              {"data", fmt::format("{:016x}", source_.fingerprint())}};
+  if (plan_.alignment.of_pairs()) run["alignment"] = plan_.alignment.describe();
   if (plan_.layout.sharding.virtual_ranks > 0) run["virtual_ranks"] = plan_.layout.sharding.virtual_ranks;
   return run;
 }
@@ -48,11 +49,13 @@ void RunSaver::resume(const fs::path& checkpoint, const CheckpointInfo& info) {
 
 Json RunSaver::about() const {
   const int64_t steps = steps_.made();
-  Json about{{"family", decoder_.config().family},
-             {"max_steps", plan_.max_steps},
-             {"tokens", steps * sampler_.targets_per_step()},
-             {"epoch", static_cast<double>(steps * plan_.layout.train_batch()) /
-                           static_cast<double>(sampler_.dataset().num_samples())}};
+  int64_t tokens = 0;
+  for (int64_t step = 0; step < steps; ++step) tokens += source_.tokens_of_step(step);
+  Json about{
+      {"family", decoder_.config().family},
+      {"max_steps", plan_.max_steps},
+      {"tokens", tokens},
+      {"epoch", static_cast<double>(steps * plan_.layout.train_batch()) / static_cast<double>(source_.num_samples())}};
   for (const Resolved& row : plan_.resolved)
     if (row.key == "optimizer") about["optimizer"] = row.value;
   if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))

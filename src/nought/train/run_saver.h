@@ -11,7 +11,7 @@
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/checkpoint/export_record.h"
 #include "nought/config/run_plan.h"
-#include "nought/data/sampler.h"
+#include "nought/data/step_source.h"
 #include "nought/engine/engine.h"
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
@@ -25,7 +25,7 @@ class RunSaver {
  public:
   /// All must outlive this object. adapter: null unless the run trains one.
   RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
-           const TrainSampler& sampler, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
+           const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
            const AdapterRun* adapter);
 
   /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
@@ -66,7 +66,7 @@ class RunSaver {
   Communicator& world_;
   const RunData& data_;
   const Tokenizer& tokenizer_;
-  const TrainSampler& sampler_;
+  const StepSource& source_;
   Decoder& decoder_;
   ShardedModel& model_;
   Engine& engine_;

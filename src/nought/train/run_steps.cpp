@@ -6,9 +6,9 @@
 
 namespace nought {
 
-RunSteps::RunSteps(const RunPlan& plan, Communicator& world, const Workers* workers, const TrainSampler& sampler,
+RunSteps::RunSteps(const RunPlan& plan, Communicator& world, const Workers* workers, const StepSource& source,
                    ShardedModel& model, Engine& engine)
-    : plan_(plan), world_(world), workers_(workers), sampler_(sampler), model_(model), engine_(engine) {
+    : plan_(plan), world_(world), workers_(workers), source_(source), model_(model), engine_(engine) {
   if (workers_ != nullptr) local_.emplace(model_, *workers_, *plan_.layout.local_steps);
 }
 
@@ -95,9 +95,9 @@ StepResult RunSteps::make(std::span<const Batch> batches, double lr) {
 }
 
 double RunSteps::weight_of_step(int64_t step) const {
-  if (workers_ == nullptr) return static_cast<double>(sampler_.targets_in_step(step));
+  if (workers_ == nullptr) return source_.weight_of_step(step);
   const int ranks = model_.mesh().group(Group::samples).size();
-  return static_cast<double>(sampler_.targets_in_step(step, workers_->index() * ranks, ranks));
+  return source_.weight_of_step(step, workers_->index() * ranks, ranks);
 }
 
 /// Loss and norm of a step are known when its update is: those of `staleness` steps before. Until there are such, the
@@ -110,7 +110,7 @@ StepResult RunSteps::push(std::span<const Batch> batches, int64_t number, double
                   .lr = lr,
                   .max_norm = plan_.gradient_clipping,
                   .stop = engine_.wants_stop()});
-  result.loss /= static_cast<double>(sampler_.targets_in_step(number, model_.mesh().group(Group::samples).rank(), 1));
+  result.loss /= source_.weight_of_step(number, model_.mesh().group(Group::samples).rank(), 1);
   if (const auto completed = servers_->pull())
     result.loss = completed->loss, result.grad_norm = completed->grad_norm, result.stop = completed->stop;
   return result;

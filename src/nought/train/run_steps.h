@@ -10,7 +10,7 @@
 
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/config/run_plan.h"
-#include "nought/data/sampler.h"
+#include "nought/data/step_source.h"
 #include "nought/engine/engine.h"
 #include "nought/train/observer.h"
 #include "nought/zero/local_steps.h"
@@ -22,7 +22,7 @@ class RunSteps {
  public:
   /// workers: null unless they make local steps; then the model is on the mesh of this one. All must outlive this
   /// object.
-  RunSteps(const RunPlan& plan, Communicator& world, const Workers* workers, const TrainSampler& sampler,
+  RunSteps(const RunPlan& plan, Communicator& world, const Workers* workers, const StepSource& source,
            ShardedModel& model, Engine& engine);
 
   /// Begins what workers or servers keep beside the model, whose weights begin a run.
@@ -69,7 +69,7 @@ class RunSteps {
   const RunPlan& plan_;
   Communicator& world_;
   const Workers* workers_;
-  const TrainSampler& sampler_;
+  const StepSource& source_;
   ShardedModel& model_;
   Engine& engine_;
   std::optional<LocalSteps> local_;

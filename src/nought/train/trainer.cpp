@@ -35,7 +35,8 @@ RunPlan whole_plan(const RunPlan& plan, Communicator& world, const Context& cont
 }
 
 /// Workers read one after the other, as replicas do.
-BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
+BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* workers) {
+  const Communicator& ranks = mesh.group(Group::samples);
   const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
   return {.micro_batch = plan.layout.micro_batch,
           .accumulation = plan.layout.accumulation,
@@ -59,19 +60,25 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       observers_(std::move(observers)),
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_, *tokenizer_)),
-      sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples), workers_.get()), plan.seed),
+      tokens_(data_.pairs ? nullptr
+                          : std::make_unique<TrainSampler>(data_.training, batch_layout(plan, mesh_, workers_.get()),
+                                                           plan.seed)),
       decoder_(model_config_of(plan_), plan.layout.recompute, plan.layout.fp8,
                ModelRanks(mesh_, plan.layout.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
                           plan.layout.context_method)),
       model_(context, mesh_, apply(plan.layout.freezing, decoder_), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite),
-      steps_(plan_, world_, workers_.get(), sampler_, model_, engine_),
+      pairs_(data_.pairs ? std::make_unique<PairRun>(plan_, data_, batch_layout(plan, mesh_, workers_.get()), model_,
+                                                     decoder_, engine_)
+                         : nullptr),
+      source_(pairs_ ? pairs_->source() : *tokens_),
+      steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
       adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
-      saver_(plan_, world_, data_, *tokenizer_, sampler_, decoder_, model_, engine_, steps_, adapter_.get()) {
+      saver_(plan_, world_, data_, *tokenizer_, source_, decoder_, model_, engine_, steps_, adapter_.get()) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
-  plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
+  plan_ = with_steps_per_epoch(plan_, source_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
   saver_.hash_files();
@@ -89,7 +96,9 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
 void Trainer::load() {
   note_phase(world_, "loading");
   const fs::path folder = plan_.output_dir;
+  if (pairs_) pairs_->begin();
   if (resumes(mode_)) {
+    if (pairs_) find_reference([this] { load_reference(); });
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
@@ -114,8 +123,32 @@ void Trainer::load() {
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
     for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
       for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
+  const bool starts_apart = pairs_ && !plan_.alignment.ref_model.empty();
+  if (starts_apart) find_reference([this] { load_reference(); });
   load_start();
+  if (pairs_ && !starts_apart) find_reference([] {});
   steps_.begin();
+}
+
+void Trainer::find_reference(const std::function<void()>& load) {
+  const std::string folder = plan_.alignment.ref_model.empty() ? plan_.model_dir : plan_.alignment.ref_model;
+  const std::string key = found_by_first(world_, context_, [&] {
+    const std::string weights =
+        folder.empty() ? fmt::format("seed {}", plan_.seed) : ModelSource(FoundModel{folder}).weights_hash();
+    return fmt::format("{} {} {}", weights, plan_.adapter_dir, name_of(plan_.layout.sharding.dtype));
+  });
+  const std::string note =
+      pairs_->find_reference(fs::path(plan_.output_dir) / kReferenceFile, key, plan_.max_steps, load);
+  if (!note.empty()) notes_.push_back(note);
+}
+
+void Trainer::load_reference() {
+  if (plan_.alignment.ref_model.empty()) return load_start();
+  const ModelSource source(FoundModel{plan_.alignment.ref_model});
+  require<ConfigError>(source.config().vocab_size == decoder_.config().vocab_size,
+                       "alignment.ref_model {} has {} tokens, the model {}: they must read the same tokens",
+                       plan_.alignment.ref_model, source.config().vocab_size, decoder_.config().vocab_size);
+  model_.load(source.weights());
 }
 
 void Trainer::load_start() {
@@ -155,16 +188,16 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .parameters = decoder_.parameter_count(),
                      .frozen = decoder_.frozen_count(),
                      .tokenizer = std::string(tokenizer_->name()),
-                     .train_tokens = sampler_.dataset().num_tokens(),
+                     .train_tokens = source_.num_tokens(),
                      .targets = data_.targets,
-                     .samples = sampler_.dataset().num_samples(),
+                     .samples = source_.num_samples(),
                      .world_size = world_.size(),
                      .zero_stage = plan_.layout.zero_stage,
                      .mesh = describe_layout(plan_, decoder_.config()),
                      .dtype = std::string(name_of(plan_.layout.sharding.dtype)),
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,
-                     .tokens_per_step = sampler_.targets_per_step(),
+                     .tokens_per_step = source_.tokens_of_step(0),
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.layout.seq_length) -
                                         frozen_flops_per_token(decoder_, plan_.layout.seq_length),
                      .peak_flops = peak_->flops(),
@@ -217,12 +250,13 @@ StepReport Trainer::step(double flops_per_token) {
   std::vector<Batch> batches;
   {
     const TimedScope scope(world_.timeline(), TraceEventKind::phase, "data");
-    for (int64_t i = 0; i < plan_.layout.accumulation; ++i)
-      batches.push_back(sampler_.batch(made, i, *context_.memory));
+    batches = source_.batches(made, *context_.memory);
   }
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const std::optional<StalenessReport> before = steps_.staleness();
+  if (pairs_) pairs_->begin_step();
   const StepResult result = steps_.make(batches, report.lr);
+  if (pairs_) report.of_answers = pairs_->metrics(made);
   report.staleness = steps_.staleness();
   if (before) report.staleness->waited -= before->waited;
   report.loss = result.loss;
@@ -239,10 +273,11 @@ StepReport Trainer::step(double flops_per_token) {
   report.experts = decoder_.router_loads();
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
+  const auto tokens = static_cast<double>(source_.tokens_of_step(made));
+  report.tokens_per_second = tokens / report.seconds;
   if (world_.rank() == 0) report.mfu = peak_->share_of(flops_per_token * report.tokens_per_second);
   report.peak_flops = peak_->flops();
-  recorder_.end(report, flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size());
+  recorder_.end(report, flops_per_token * tokens / world_.size());
   return report;
 }
 
@@ -321,8 +356,10 @@ bool Trainer::do_what_is_due(int64_t step) {
 
 void Trainer::validate() {
   validated_ = steps_.made();
-  if (!data_.validation) return;
-  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
+  if (!data_.validation && !data_.validation_pairs) return;
+  const Evaluation result =
+      pairs_ ? pairs_->validate()
+             : evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
   recorder_.forget();
   // What is compared are checkpoints: those that are due, and the last.
   if (plan_.best && (calendar().saves_after(validated_) || validated_ == plan_.max_steps))

@@ -16,6 +16,7 @@
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
 #include "nought/train/observer.h"
+#include "nought/train/pair_run.h"
 #include "nought/train/run_calendar.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_saver.h"
@@ -62,6 +63,10 @@ class Trainer {
 
  private:
   void load();
+  /// Finds what the reference model says of the pairs. load: brings the reference into the model, if it is asked.
+  void find_reference(const std::function<void()>& load);
+  /// Loads the reference's weights into the model.
+  void load_reference();
   /// Loads what a run begins with.
   void load_start();
   /// The ranks of all workers, or of the mesh.
@@ -77,7 +82,7 @@ class Trainer {
   void check_replicas();
   /// Saves and tells.
   void save();
-  RunCalendar calendar() const { return {plan_, sampler_.dataset().num_samples()}; }
+  RunCalendar calendar() const { return {plan_, source_.num_samples()}; }
   void validate();
   void sample();
   /// Validates, samples and saves, as it is due after a step. True if a rank was asked to stop meanwhile.
@@ -102,10 +107,12 @@ class Trainer {
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;
   RunData data_;
-  TrainSampler sampler_;
+  std::unique_ptr<StepSource> tokens_;  // null where pairs of answers are read
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
+  std::unique_ptr<PairRun> pairs_;  // null unless the run learns from pairs
+  const StepSource& source_;
   RunSteps steps_;
   StepRecorder recorder_;
   std::unique_ptr<AdapterRun> adapter_;  // null unless the run trains one

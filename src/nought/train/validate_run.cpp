@@ -121,10 +121,15 @@ void check_offload_folders(const Folders& folders, const RunPlan& plan) {
   check("offload_param", plan.layout.sharding.offload_param.tier.pool, plan.layout.sharding.offload_param.tier.folder);
 }
 
-/// The updates of an epoch of this data. Throws what the Trainer's sampler would throw.
-int64_t epoch_on(const RunPlan& plan, const RunData& data) {
+/// The updates of an epoch of this data, and the rows of its steps. Throws what the Trainer's sampler would throw.
+void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) {
   const BatchLayout layout{plan.layout.micro_batch, plan.layout.accumulation, plan.layout.data_ranks(), 0};
-  return TrainSampler(data.training, layout, plan.seed).steps_for(1);
+  if (data.pairs) {
+    const AnswerSampler sampler(data.pairs, sampler_options(plan, layout));
+    inputs.steps_per_epoch = sampler.steps_for(1), inputs.row_tokens = sampler.row_tokens();
+  } else {
+    inputs.steps_per_epoch = TrainSampler(data.training, layout, plan.seed).steps_for(1);
+  }
 }
 
 }  // namespace
@@ -216,7 +221,8 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
 std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   const auto& experts = inputs.config.experts;
   const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
-  if (!counts || !inputs.data.whole || inputs.data.whole->training.all_targets_count()) return "";
+  if (!counts || plan.alignment.of_pairs() || !inputs.data.whole || inputs.data.whole->training.all_targets_count())
+    return "";
   const TokenDataset& samples = inputs.data.whole->training;
   const int64_t at_once = plan.layout.sharding.virtual_ranks > 0 ? plan.layout.micro_batch
                                                                  : plan.layout.train_batch() / plan.layout.accumulation;
@@ -245,7 +251,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
   inputs.tokenizer = tokenizer->name();
   inputs.data = look_at_data(plan, *tokenizer, options.text_bytes);
-  if (inputs.data.whole) inputs.steps_per_epoch = epoch_on(plan, *inputs.data.whole);
+  if (inputs.data.whole) look_at_steps(plan, *inputs.data.whole, inputs);
   const Folders folders(options.makes_folders);
   check_output_folder(folders, plan, mode);
   if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);

@@ -28,6 +28,7 @@ struct RunInputs {
   std::string tokenizer = {};  // its name
   DataLook data = {};
   int64_t steps_per_epoch = 0;          // updates; 0: only the whole data tells
+  int64_t row_tokens = 0;               // see Layout; 0: only the whole data tells
   std::vector<std::string> notes = {};  // lines for the user
 };
 

@@ -1,0 +1,247 @@
+#include "nought/train/pair_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "nought/comm/flight_recorder.h"
+#include "nought/engine/sequence_pass.h"
+#include "nought/io/safetensors.h"
+#include "nought/io/safetensors_writer.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<int64_t> all_of(const AnswerSampler& source) {
+  std::vector<int64_t> pairs(static_cast<size_t>(source.num_samples()));
+  std::iota(pairs.begin(), pairs.end(), 0);
+  return pairs;
+}
+
+/// The pairs that steps up to `steps` read, each once.
+std::vector<int64_t> read_by(const AnswerSampler& source, int64_t steps) {
+  if (steps * source.pairs_per_step() >= source.num_samples()) return all_of(source);
+  std::vector<int64_t> pairs;
+  for (int64_t step = 0; step < steps; ++step) {
+    const std::vector<int64_t> those = source.pairs_of_step(step);
+    pairs.insert(pairs.end(), those.begin(), those.end());
+  }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  return pairs;
+}
+
+bool lacks(const std::vector<double>& reference, int64_t pair) {
+  const auto at = static_cast<size_t>(2 * pair);
+  return std::isnan(reference[at]) || std::isnan(reference[at + 1]);
+}
+
+int64_t key_of(const std::string& key, const AnswerSampler& training, const AnswerSampler* validation) {
+  const std::string all = fmt::format("{} {:016x} {:016x}", key, training.fingerprint(),
+                                      validation != nullptr ? validation->fingerprint() : 0);
+  return static_cast<int64_t>(stable_hash(all, 1));
+}
+
+/// The values that the file has under this key, which are as many as asked for; unknown ones if it has others.
+std::vector<double> read_sums(const fs::path& file, const char* name, int64_t key, int64_t count) {
+  std::vector<double> values(static_cast<size_t>(count), kUnknown);
+  if (!fs::exists(file)) return values;
+  const SafetensorsFile kept(file);
+  const auto memory = Memory::create();
+  const TensorEntry* found = kept.find(name);
+  if (kept.find("key") == nullptr || found == nullptr || found->dtype != DType::f64 || found->shape.numel() != count ||
+      kept.load("key", *memory).data<int64_t>()[0] != key)
+    return values;
+  const Tensor tensor = kept.load(name, *memory);
+  std::copy_n(tensor.data<double>(), count, values.begin());
+  return values;
+}
+
+/// All ranks get what the first one has.
+void share(std::vector<double>& values, Communicator& world, const Context& context) {
+  // Sums over ranks of which all but one have zeros; what is unknown travels as a number of its own.
+  constexpr double kSign = 1;  // log-probabilities are at most 0
+  for (double& value : values) value = world.rank() != 0 ? 0 : std::isnan(value) ? kSign : value;
+  if (!values.empty()) all_reduce_values(world, context, values);
+  for (double& value : values)
+    if (value == kSign) value = kUnknown;
+}
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(std::max<size_t>(values.size(), 1));
+}
+
+}  // namespace
+
+AnswerSamplerOptions sampler_options(const RunPlan& plan, const BatchLayout& layout) {
+  const AlignmentPlan& alignment = plan.alignment;
+  return {.layout = layout,
+          .batch = {.ld_alpha = alignment.ld_alpha,
+                    .likelihood = alignment.likelihood,
+                    .likelihood_of_prompts = alignment.likelihood_of_prompts},
+          .most_tokens = 2 * layout.micro_batch * plan.layout.seq_length,
+          .whole_accumulation = plan.layout.stages() > 1,
+          .seed = plan.seed};
+}
+
+PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
+                 Decoder& decoder, Engine& engine)
+    : plan_(plan),
+      model_(model),
+      decoder_(decoder),
+      engine_(engine),
+      training_(data.pairs, sampler_options(plan, layout)),
+      sums_(std::make_shared<SequenceSums>()) {
+  if (!data.validation_pairs) return;
+  BatchLayout rows = layout;
+  rows.micro_batch = plan.layout.evaluation_rows, rows.accumulation = 1;
+  AnswerSamplerOptions options = sampler_options(plan, rows);
+  options.shuffle = false;
+  validation_ = std::make_unique<AnswerSampler>(data.validation_pairs, options);
+}
+
+std::shared_ptr<const Objective> PairRun::objective(std::shared_ptr<SequenceSums> sums) const {
+  return std::make_shared<SequenceObjective>(loss_of_pairs(plan_.alignment.loss), 2, std::move(sums));
+}
+
+// --- the reference ---
+
+void PairRun::complete(const AnswerSampler& source, const std::vector<int64_t>& pairs, std::vector<double>& reference) {
+  std::vector<int64_t> missing;
+  for (const int64_t pair : pairs)
+    if (lacks(reference, pair)) missing.push_back(pair);
+  const auto most = static_cast<size_t>(source.pairs_per_step());
+  for (size_t begin = 0; begin < missing.size(); begin += most) {
+    const auto chunk = std::span(missing).subspan(begin, std::min(most, missing.size() - begin));
+    const std::vector<Batch> batches = source.batches_of(chunk, *model_.context().memory);
+    const SequenceSums sums = sequence_sums(engine_, model_, decoder_, batches, 2 * static_cast<int64_t>(chunk.size()));
+    for (size_t i = 0; i < chunk.size(); ++i)
+      for (const size_t side : {size_t{0}, size_t{1}})
+        reference[static_cast<size_t>(2 * chunk[i]) + side] = sums[2 * i + side];
+  }
+}
+
+std::string PairRun::find_reference(const fs::path& file, const std::string& key, int64_t steps,
+                                    const std::function<void()>& load) {
+  if (!plan_.alignment.has_reference()) return "";
+  const Context& context = model_.context();
+  Communicator& world = model_.mesh().world();
+  const int64_t own_key = key_of(key, training_, validation_.get());
+  struct Part {
+    const char* name;
+    AnswerSampler* source;
+    std::vector<int64_t> pairs;
+    std::vector<double> sums;
+  };
+  std::vector<Part> parts{{"training", &training_, read_by(training_, steps), {}}};
+  if (validation_) parts.push_back({"validation", validation_.get(), all_of(*validation_), {}});
+  int64_t missing = 0, all = 0;
+  for (Part& part : parts) {
+    part.sums.assign(static_cast<size_t>(2 * part.source->num_samples()), kUnknown);
+    if (world.rank() == 0) part.sums = read_sums(file, part.name, own_key, std::ssize(part.sums));
+    share(part.sums, world, context);
+    all += std::ssize(part.pairs);
+    missing +=
+        std::count_if(part.pairs.begin(), part.pairs.end(), [&](int64_t pair) { return lacks(part.sums, pair); });
+  }
+  if (missing > 0) {
+    note_phase(world, "reference");
+    load();
+    for (Part& part : parts) complete(*part.source, part.pairs, part.sums);
+    begin();
+  }
+  if (missing > 0 && world.rank() == 0) {
+    fs::create_directories(file.parent_path());
+    std::vector<std::pair<std::string, Tensor>> tensors{
+        {"key", Tensor::of<int64_t>(*context.memory, {1}, std::vector{own_key})}};
+    for (const Part& part : parts)
+      tensors.emplace_back(part.name, Tensor::of<double>(*context.memory, {std::ssize(part.sums)}, part.sums));
+    save_safetensors(file, tensors);
+  }
+  for (Part& part : parts) part.source->set_reference(std::move(part.sums));
+  return missing > 0 ? fmt::format("the reference's log-probabilities of {} pairs are in {}", all, file.string())
+                     : fmt::format("{} has the reference's log-probabilities of all pairs", file.string());
+}
+
+// --- steps ---
+
+void PairRun::begin() { decoder_.set_objective(objective(sums_)); }
+
+void PairRun::begin_step() { sums_->assign(static_cast<size_t>(2 * training_.pairs_per_step()), 0.0); }
+
+NamedNumbers PairRun::metrics(int64_t step) {
+  SequenceSums sums = *sums_;
+  sum_over_ranks(model_, sums);
+  return metrics_of(training_, training_.pairs_of_step(step), sums);
+}
+
+NamedNumbers PairRun::metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
+                                 const SequenceSums& sums) const {
+  const AlignmentPlan& alignment = plan_.alignment;
+  const bool by_token = alignment.scores_means();
+  struct Side {
+    std::vector<double> rewards, sums;
+  };
+  std::array<Side, 2> sides;
+  std::vector<double> accuracies, margins, odds, losses_of_odds;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    std::array<double, 2> means{};
+    for (const size_t side : {size_t{0}, size_t{1}}) {
+      const int64_t index = 2 * pairs[i] + static_cast<int64_t>(side);
+      const double sum = sums[2 * i + side];
+      means[side] = sum / static_cast<double>(std::max<int64_t>(source.data().answer(index).targets(), 1));
+      const double known = source.reference().empty() ? 0 : source.reference()[static_cast<size_t>(index)];
+      sides[side].sums.push_back(by_token ? means[side] : sum);
+      sides[side].rewards.push_back(alignment.loss.beta * (by_token ? means[side] : sum - known));
+    }
+    margins.push_back(sides[0].rewards.back() - sides[1].rewards.back());
+    accuracies.push_back(margins.back() > 0 ? 1 : 0);
+    const auto log_odds = [](double mean) { return mean - std::log(-std::expm1(mean)); };
+    odds.push_back(log_odds(means[0]) - log_odds(means[1]));
+    losses_of_odds.push_back(std::min(odds.back(), 0.0) - std::log1p(std::exp(-std::abs(odds.back()))));
+  }
+  NamedNumbers numbers{{"rewards/chosen", mean_of(sides[0].rewards)}, {"rewards/rejected", mean_of(sides[1].rewards)},
+                       {"rewards/accuracies", mean_of(accuracies)},   {"rewards/margins", mean_of(margins)},
+                       {"logps/chosen", mean_of(sides[0].sums)},      {"logps/rejected", mean_of(sides[1].sums)}};
+  if (alignment.method == AlignmentMethod::orpo) {
+    numbers.emplace_back("log_odds_chosen", mean_of(odds));
+    numbers.emplace_back("log_odds_ratio", mean_of(losses_of_odds));
+  }
+  return numbers;
+}
+
+Evaluation PairRun::validate() {
+  const auto begin_time = std::chrono::steady_clock::now();
+  require(validation_ != nullptr, "a run without pairs to validate with");
+  const std::vector<int64_t> pairs = all_of(*validation_);
+  const auto most = static_cast<size_t>(validation_->pairs_per_step());
+  SequenceSums all;
+  Evaluation result;
+  for (size_t begin = 0; begin < pairs.size(); begin += most) {
+    const auto chunk = std::span(pairs).subspan(begin, std::min(most, pairs.size() - begin));
+    const auto sums = std::make_shared<SequenceSums>(2 * chunk.size());
+    decoder_.set_objective(objective(sums));
+    for (const Batch& batch : validation_->batches_of(chunk, *model_.context().memory))
+      result.loss += engine_.evaluate(std::span(&batch, 1), 1);
+    all.insert(all.end(), sums->begin(), sums->end());
+  }
+  sum_over_ranks(model_, all);
+  begin();
+  result.loss /= static_cast<double>(pairs.size());
+  for (int64_t index = 0; index < 2 * std::ssize(pairs); ++index)
+    result.targets += validation_->data().answer(index).targets();
+  result.of_answers = metrics_of(*validation_, pairs, all);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
+  return result;
+}
+
+}  // namespace nought
