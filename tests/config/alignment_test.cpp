@@ -13,13 +13,13 @@ AlignmentPlan alignment(const std::string& section) { return plan_of(R"({"alignm
 std::string refusal(const std::string& section) { return error_of(R"({"alignment": )" + section + "}"); }
 
 TEST(Alignment, without_a_method_a_run_learns_from_all_tokens) {
-  EXPECT_FALSE(alignment("{}").of_pairs());
+  EXPECT_FALSE(alignment("{}").of_answers());
   EXPECT_FALSE(alignment("{}").has_reference());
 }
 
 TEST(Alignment, dpo_has_trls_defaults) {
   const AlignmentPlan plan = alignment(R"({"method": "dpo"})");
-  EXPECT_TRUE(plan.of_pairs() && plan.has_reference());
+  EXPECT_TRUE(plan.of_answers() && plan.has_reference());
   ASSERT_EQ(plan.loss.terms.size(), 1U);
   EXPECT_EQ(plan.loss.terms[0], (std::pair{PairLossType::sigmoid, 1.0}));
   EXPECT_EQ(plan.loss.beta, 0.1);
@@ -46,7 +46,8 @@ TEST(Alignment, other_methods_have_no_reference) {
 TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
   const std::vector<std::pair<std::string, std::string>> refused{
       {R"({"method": "grpo"})", "alignment.method = grpo is not available"},
-      {R"({"method": "kto"})", "alignment.method = kto is not available"},
+      {R"({"method": "kto", "loss_type": "sigmoid"})", "\"sigmoid\" is none of kto, apo_zero_unpaired"},
+      {R"({"method": "kto", "desirable_weight": -1})", "alignment.desirable_weight: expected a finite number"},
       {R"({"method": "dpo", "loss_type": "aot"})", "aot sorts the pairs"},
       {R"({"method": "dpo", "loss_type": "simpo"})", "\"simpo\" is none of sigmoid, hinge"},
       {R"({"method": "dpo", "loss_type": []})", "the list is empty"},
@@ -79,15 +80,28 @@ TEST(Alignment, what_does_not_go_with_pairs_is_refused) {
     return error_of(R"({"alignment": {"method": "dpo"}, )" + rest + "}");
   };
   const std::vector<std::pair<std::string, std::string>> cases{
-      {R"("data": {"format": "chat"})", "learns from pairs of answers"},
+      {R"("data": {"format": "chat"})", "learns from answers that were judged"},
       {R"("data": {"separate_documents": true})", "answers never attend to each other"},
-      {R"("training": {"virtual_ranks": 1})", "training.virtual_ranks does not go with"},
-      {R"("adapter": {"r": 4}, "model": "m", "alignment": {"method": "dpo", "ref_model": "r"})",
-       "the model without it"},
-      {R"("alignment": {"method": "orpo", "ref_model": "r"})", "orpo asks no reference model"}};
+      {R"("training": {"virtual_ranks": 1})", "training.virtual_ranks does not go with"}};
   for (const auto& [rest, message] : cases)
     EXPECT_NE(refused(rest).find(message), std::string::npos) << rest << refused(rest);
+  EXPECT_NE(error_of(R"({"adapter": {"r": 4}, "model": "m", "alignment": {"method": "dpo", "ref_model": "r"}})")
+                .find("the model without it"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "orpo", "ref_model": "r"})").find("orpo asks no reference model"), std::string::npos);
   EXPECT_NE(error_of(R"({"data": {"format": "preference"}})").find("are for alignment.method"), std::string::npos);
+}
+
+TEST(Alignment, kto_learns_from_answers_with_labels) {
+  const std::string two = R"("training": {"per_device_train_batch_size": 2})";
+  const RunPlan plan = plan_of(R"({"alignment": {"method": "kto", "undesirable_weight": 0.5}, )" + two + "}");
+  EXPECT_TRUE(plan.alignment.of_labels() && plan.alignment.has_reference() && plan.alignment.asks_kl());
+  EXPECT_EQ(plan.alignment.label_loss.undesirable_weight, 0.5);
+  EXPECT_EQ(plan.data.format, CorpusFormat::unpaired);
+  EXPECT_EQ(plan.layout.row_tokens, 2 * 1024);
+  EXPECT_NE(error_of(R"({"alignment": {"method": "kto"}, "training": {"per_device_train_batch_size": 1}})")
+                .find("set per_device_train_batch_size to 2 or more"),
+            std::string::npos);
 }
 
 TEST(Alignment, a_resumed_run_is_told_what_has_changed) {

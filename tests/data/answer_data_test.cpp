@@ -91,6 +91,23 @@ TEST_F(Answers, that_are_too_long_are_cut_and_what_teaches_nothing_is_left_out_a
               HasSubstr("no pair of answers to train on: 1 have the same answer twice"));
 }
 
+TEST_F(Answers, with_labels_have_the_answer_of_their_neighbour_beside) {
+  std::string text = "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\"}\n";
+  for (const char* answer : {"x", "y", "z"})
+    text += fmt::format("{{\"prompt\": \"p{0}\", \"completion\": \"{0}\", \"label\": false}}\n", answer);
+  const std::vector<DataSource> sources{{{folder.write("labels.jsonl", text)}, 0}};
+  const AnswerData data = AnswerData::read(sources, *tokenizer, {.block = 3});
+  ASSERT_EQ(data.num_pairs(), 5);
+  const std::string end(1, '\0');
+  std::string own, others;
+  for (int64_t i = 0; i < 5; ++i) own += text_of(data.answer(2 * i)), others += text_of(data.answer(2 * i + 1));
+  EXPECT_EQ(own, "abc" + end + "abd" + end + "pxx" + end + "pyy" + end + "pzz" + end);
+  EXPECT_EQ(others, "abx" + end + "abc" + end + "pxd" + end + "pyz" + end + "pzy" + end) << "blocks of three, then two";
+  EXPECT_EQ(data.answer(0).label, AnswerLabel::desirable);
+  EXPECT_EQ(data.answer(2).label, AnswerLabel::undesirable);
+  EXPECT_EQ(data.answer(1).label, AnswerLabel::unjudged);
+}
+
 TEST_F(Answers, are_written_by_the_chat_template_on_the_day_of_training) {
   const std::string path = folder
                                .write("chat.jinja",
@@ -108,7 +125,7 @@ TEST_F(Answers, are_written_by_the_chat_template_on_the_day_of_training) {
   EXPECT_EQ(text_of(data.answer(1)), "2024<u>Q<a>N");
   EXPECT_EQ(data.answer(0).begin, 11);
   EXPECT_EQ(data.answer(0).targets(), 1);
-  EXPECT_THAT(describe_formats(files, corpus, *tokenizer), ElementsAre(HasSubstr("pairs of answers, written as")));
+  EXPECT_THAT(describe_formats(files, corpus, *tokenizer), ElementsAre(HasSubstr("judged answers, written as")));
 }
 
 TEST_F(Answers, name_file_and_line_of_what_is_malformed) {

@@ -29,7 +29,7 @@ std::shared_ptr<const AnswerData> pairs_of(int count) {
 }
 
 AnswerSampler sampler_on(const std::shared_ptr<const AnswerData>& data, int ranks, int rank, int64_t micro_batch,
-                         int64_t accumulation, const PairBatchOptions& batch = {}) {
+                         int64_t accumulation, const AnswerBatchOptions& batch = {}) {
   return AnswerSampler(
       data, {.layout = {.micro_batch = micro_batch, .accumulation = accumulation, .world_size = ranks, .rank = rank},
              .batch = batch,

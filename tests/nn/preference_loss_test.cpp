@@ -24,6 +24,24 @@ TEST(PreferenceLoss, has_the_values_of_the_formulas_by_hand) {
   EXPECT_NEAR(loss_of(PairLossType::ipo), 21.16, 1e-12);
 }
 
+TEST(PreferenceLoss, of_an_answer_with_a_label_is_ktos) {
+  const LabelLossOptions options{.beta = 0.5, .desirable_weight = 2, .undesirable_weight = 0.25};
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  EXPECT_NEAR(label_loss(options, true, 1.2, 0.4).loss, 2 * (1 - sigmoid(0.4)), 1e-12);
+  EXPECT_NEAR(label_loss(options, false, 1.2, 0.4).loss, 0.25 * (1 - sigmoid(-0.4)), 1e-12);
+  LabelLossOptions apo = options;
+  apo.apo_zero = true;
+  EXPECT_NEAR(label_loss(apo, false, 1.2, 0.4).loss, 0.25 * sigmoid(0.6), 1e-12);
+  constexpr double kStep = 1e-6;
+  for (const LabelLossOptions& each : {options, apo})
+    for (const bool desirable : {true, false}) {
+      const double slope =
+          (label_loss(each, desirable, 1.2 + kStep, 0.4).loss - label_loss(each, desirable, 1.2 - kStep, 0.4).loss) /
+          (2 * kStep);
+      EXPECT_NEAR(label_loss(each, desirable, 1.2, 0.4).slope, slope, 1e-8);
+    }
+}
+
 TEST(PreferenceLoss, derivatives_are_the_slopes_of_every_loss) {
   constexpr double kStep = 1e-6;
   for (const auto& [type, name] : EnumNames<PairLossType>::value)

@@ -24,6 +24,10 @@ AlignmentPlan plan_of(const std::string& kind) {
     plan.ld_alpha = 0.5;
     return plan;
   }
+  if (kind == "kto") {
+    plan.method = AlignmentMethod::kto, plan.label_loss.undesirable_weight = 0.75;
+    return plan;
+  }
   if (kind == "orpo") {
     plan.method = AlignmentMethod::orpo, plan.likelihood = 1, plan.likelihood_of_prompts = true;
     plan.loss.terms = {{PairLossType::odds_ratio, 1}};
@@ -54,7 +58,8 @@ struct Pairs {
   /// What the reference says of them on a mesh.
   SequenceSums reference_on(const MeshLayout& mesh, const std::string& kind) const {
     return case_of(beside, mesh).on_rank(0, [&](TrainingRank& rank) {
-      const PairInput input = read_pair_input(rank.context, golden(), rank.decoder.config().vocab_size);
+      const PairInput input =
+          read_pair_input(rank.context, golden(), rank.decoder.config().vocab_size, folder == "align/kto");
       const auto batches =
           pair_batches(*rank.context.memory, input, plan_of(kind), {}, rank.mesh.group(Group::samples), 2);
       rank.engine.set_schedule(schedule_at(rank.mesh, mesh.pipeline()));
@@ -63,7 +68,8 @@ struct Pairs {
   }
   ProbeOutput probed_on(const MeshLayout& mesh, const AlignmentPlan& plan, const SequenceSums& sums) const {
     return case_of(trained, mesh).on_rank(0, [&](TrainingRank& rank) {
-      const PairInput input = read_pair_input(rank.context, golden(), rank.decoder.config().vocab_size);
+      const PairInput input =
+          read_pair_input(rank.context, golden(), rank.decoder.config().vocab_size, folder == "align/kto");
       const int64_t micro_batches = mesh.sizes.pipeline > 1 ? 2 : 1;
       return probe_pairs(rank.model, rank.decoder, input, plan,
                          plan.has_reference() ? std::span<const double>(sums) : std::span<const double>(), true,
@@ -101,6 +107,14 @@ TEST(PairGolden, one_rank_computes_each_loss) {
   for (const char* kind : {"sigmoid", "hinge", "ipo", "robust", "sigmoid_norm", "apo_zero", "nca_pair", "sppo_hard",
                            "sigmoid_ld", "sft", "orpo", "simpo"})
     pairs.expect_golden_on({}, kind);
+}
+
+TEST(PairGolden, answers_with_labels_have_trls_loss_on_every_layout) {
+  const Pairs answers{.folder = "align/kto"};
+  answers.expect_golden_on({}, "kto");
+  answers.expect_golden_on(test::sharded(2, 3), "kto");
+  answers.expect_golden_on({.sizes = {.context = 2}}, "kto");
+  answers.expect_golden_on({.sizes = {.pipeline = 2}}, "kto");
 }
 
 TEST(PairGolden, every_layout_computes_them) {

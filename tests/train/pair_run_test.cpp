@@ -116,6 +116,23 @@ TEST_F(PairRuns, take_another_reference_and_other_methods) {
   }
 }
 
+TEST_F(PairRuns, learn_from_answers_with_labels) {
+  plan.alignment.method = AlignmentMethod::kto;
+  plan.layout.micro_batch = 2, plan.layout.accumulation = 4;
+  const ToldRun one = test::run_plan(plan);
+  EXPECT_EQ(one.losses().front(), 0.5) << "policy and reference have the same bits";
+  EXPECT_LT(one.losses().back(), 0.5);
+  const NamedNumbers& numbers = one.steps.back().of_answers;
+  EXPECT_EQ(numbers.front().first, "rewards/chosen");
+  EXPECT_EQ(numbers.back().first, "kl");
+  TempFolder second;
+  plan.output_dir = (second / "out").string();
+  plan.layout.accumulation = 2, plan.layout.zero_stage = 3;
+  const ToldRun two = test::run_plan(plan, {.ranks = 2});
+  for (size_t i = 0; i < one.losses().size(); ++i) EXPECT_NEAR(two.losses()[i], one.losses()[i], 1e-5);
+  EXPECT_NEAR(two.steps.back().of_answers.back().second, numbers.back().second, 1e-4);
+}
+
 TEST_F(PairRuns, are_checked_before_they_begin) {
   const RunInputs inputs = validate_run(plan, StartMode::fresh, kDryRun);
   EXPECT_THAT(inputs.data.describe("bytes"), HasSubstr("19 pairs of answers"));

@@ -53,6 +53,29 @@ void split_messages(const OrderedJson& chosen, const OrderedJson& rejected, Pref
 
 }  // namespace
 
+bool is_labelled(const OrderedJson& record) {
+  return record.is_object() && record.contains("completion") && record.contains("label") &&
+         record["label"].is_boolean();
+}
+
+LabelledRecord read_labelled(const OrderedJson& json) {
+  require<ConfigError>(is_labelled(json), "expected \"prompt\", \"completion\" and \"label\", which is true or false");
+  const OrderedJson &prompt = answer_of(json, "prompt"), &completion = answer_of(json, "completion");
+  require<ConfigError>(prompt.is_array() == completion.is_array(),
+                       "of \"prompt\" and \"completion\" one is a text and the other a list of messages");
+  require<ConfigError>(!completion.is_array() || !completion.empty(), "\"completion\" has no message");
+  return {.conversational = completion.is_array(),
+          .prompt = part_of(prompt),
+          .completion = part_of(completion),
+          .desirable = json["label"].get<bool>(),
+          .variables = template_variables(json)};
+}
+
+std::vector<LabelledRecord> unpaired(const PreferenceRecord& record) {
+  return {{record.conversational, record.prompt, record.chosen, true, record.variables},
+          {record.conversational, record.prompt, record.rejected, false, record.variables}};
+}
+
 bool is_preference(const OrderedJson& record) {
   return record.is_object() && record.contains("chosen") && record.contains("rejected");
 }

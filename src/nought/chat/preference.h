@@ -20,6 +20,21 @@ struct PreferenceRecord {
   jinja::Value variables;  // see template_variables()
 };
 
+/// A prompt, an answer to it, and whether it is wanted.
+struct LabelledRecord {
+  bool conversational = false;
+  PreferencePart prompt, completion;
+  bool desirable = false;
+  jinja::Value variables;
+};
+
+/// Whether a record has an answer with a label.
+bool is_labelled(const OrderedJson& record);
+/// Reads {"prompt", "completion", "label"}: texts, or lists of messages. ConfigError.
+LabelledRecord read_labelled(const OrderedJson& record);
+/// The two answers of a pair as answers with labels.
+std::vector<LabelledRecord> unpaired(const PreferenceRecord& record);
+
 /// Whether a record has two answers of which one was chosen.
 bool is_preference(const OrderedJson& record);
 /// Reads {"prompt", "chosen", "rejected"}: texts, or lists of messages. Without a prompt, or where the answers are

@@ -191,7 +191,8 @@ std::string model_info_text(const OrderedJson& info) {
   line("model", model_text(info));
   if (info.contains("dtype")) line("precision", text_of(info, "dtype"));
   if (info.contains("bits_per_weight"))
-    line("stored in", fmt::format("{:.2f} bits per weight, decoded when read", number(info, "bits_per_weight")));
+    line("stored in",
+         fmt::format("{:.2f} bits per weight; generate and chat keep them on a CPU", number(info, "bits_per_weight")));
   if (info.contains("types"))
     for (const auto& [format, names] : info["types"].items())
       line("", fmt::format("{}: {}", format, fmt::join(names.get<std::vector<std::string>>(), ", ")));

@@ -57,9 +57,9 @@ void validate_probe(const ProbeOptions& options) {
   require<ConfigError>(options.reference.empty() || plan.alignment.has_reference(),
                        "--reference {}: alignment.method = {} asks no reference model", options.reference,
                        enum_name(plan.alignment.method));
-  if (plan.alignment.of_pairs()) {
+  if (plan.alignment.of_answers()) {
     require<ConfigError>(!options.logprobs, "--logprobs: pairs have policy_logps: leave it out");
-    read_pair_input(context, options.input, source.config().vocab_size);
+    read_pair_input(context, options.input, source.config().vocab_size, plan.alignment.of_labels());
     return require_output_folder(options);
   }
   const ProbeInput input = read_probe_input(context, options.input, source.config().vocab_size);
@@ -94,7 +94,7 @@ ProbeOutput probe_pairs_of(const ProbeOptions& options, const RunPlan& plan, Sha
                            const ProbeSteps& steps) {
   const Context& context = model.context();
   const int64_t vocab_size = decoder.config().vocab_size;
-  const PairInput input = read_pair_input(context, options.input, vocab_size);
+  const PairInput input = read_pair_input(context, options.input, vocab_size, plan.alignment.of_labels());
   const SequenceSums reference = plan.alignment.has_reference()
                                      ? reference_sums(options, plan, input, model.mesh(), context, vocab_size)
                                      : SequenceSums();
@@ -117,7 +117,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   model.load(source.weights());
   const ProbeSteps steps{.micro_batches = plan.layout.accumulation,
                          .schedule = schedule_at(mesh, plan.layout.pipeline)};
-  if (plan.alignment.of_pairs()) {
+  if (plan.alignment.of_answers()) {
     const ProbeOutput output = probe_pairs_of(options, plan, model, decoder, steps);
     if (world.rank() != 0) return;
     save_safetensors(options.output, output);
@@ -155,9 +155,10 @@ void add_probe(CLI::App& app, Invocation& invocation) {
                       "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
-  command->add_option("--reference", options->reference,
-                      "With alignment.method = dpo: the folder of the reference model (default: MODEL_DIR without "
-                      "adapters)");
+  command->add_option(
+      "--reference", options->reference,
+      "With alignment.method = dpo or kto: the folder of the reference model (default: MODEL_DIR without "
+      "adapters)");
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   command->add_flag("--logprobs", options->logprobs,
                     "Write the log-probability of each label, too: those of tokens that generate --logprobs wrote");

@@ -35,6 +35,7 @@ struct EnumNames<AlignmentMethod> {
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
+  LabelLossOptions label_loss = {};     // of kto
   double likelihood = 0;                // what the mean cross-entropy of the chosen answers' tokens counts beside
   bool likelihood_of_prompts = false;   // that of their prompts' tokens too
   std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count
@@ -42,8 +43,14 @@ struct AlignmentPlan {
 
   /// "dpo, sigmoid x 1, beta 0.1": what a resumed run should not have changed.
   std::string describe() const;
-  /// Whether it learns from pairs of answers.
-  bool of_pairs() const { return method != AlignmentMethod::sft; }
+  /// Whether it learns from answers with labels.
+  bool of_labels() const { return method == AlignmentMethod::kto; }
+  /// Whether what model and reference say of other answers is asked beside.
+  bool asks_kl() const { return of_labels() && !label_loss.apo_zero; }
+  /// Answers of a sample that are trained.
+  int64_t answers_per_sample() const { return of_labels() ? 1 : 2; }
+  /// Whether it learns from answers that were judged, as pairs or one by one.
+  bool of_answers() const { return method != AlignmentMethod::sft; }
   /// Whether answers are scored by the mean of their tokens' log-probabilities, not by the sum.
   bool scores_means() const {
     if (method == AlignmentMethod::dpo) return false;
@@ -53,9 +60,9 @@ struct AlignmentPlan {
   }
   /// Whether a reference model is asked.
   bool has_reference() const {
-    bool asks = false;
+    bool asks = of_labels();
     for (const auto& [type, weight] : loss.terms) asks |= type != PairLossType::sft;
-    return method == AlignmentMethod::dpo && asks;
+    return (method == AlignmentMethod::dpo || of_labels()) && asks;
   }
 };
 

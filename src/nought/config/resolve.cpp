@@ -84,7 +84,7 @@ void resolve_data(Resolver& r) {
   if (resizes.given) r.note("resize_vocab", resizes);
 
   auto length = r.section_value("data.seq_length", data.seq_length);
-  if (r.plan.alignment.of_pairs()) {
+  if (r.plan.alignment.of_answers()) {
     length = length_of_answers(r, length);
   } else if (!length.given) {
     length.value = model_number(r.config.model, {"max_position_embeddings", "n_positions"});
@@ -100,12 +100,12 @@ void resolve_data(Resolver& r) {
   require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
                        "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
   r.plan.data.validation_files = data.validation_files.value;
-  if (r.plan.alignment.of_pairs()) {
+  if (r.plan.alignment.of_answers()) {
     check_pair_data(r);
   } else if (data.format.given()) {
-    require<ConfigError>(data.format.value != CorpusFormat::preference,
-                         "{} = \"preference\": pairs of answers are for alignment.method dpo, orpo or cpo",
-                         r.origins.place("data.format"));
+    require<ConfigError>(!is_of_answers(data.format.value),
+                         "{} = \"{}\": judged answers are for alignment.method dpo, orpo, cpo or kto",
+                         r.origins.place("data.format"), enum_name(data.format.value));
     r.plan.data.format = data.format.value;
     r.note("data.format", r.section_value("data.format", enum_name(data.format.value), true));
   }
@@ -375,7 +375,9 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_alignment(r);
   resolve_data(r);
   resolve_batch(r);
-  if (r.plan.alignment.of_pairs()) r.plan.layout.row_tokens = 2 * r.plan.layout.micro_batch * r.plan.layout.seq_length;
+  if (r.plan.alignment.of_answers())
+    r.plan.layout.row_tokens =
+        r.plan.alignment.answers_per_sample() * r.plan.layout.micro_batch * r.plan.layout.seq_length;
   check_pipeline(r);
   check_context(r);
   resolve_precision(r);

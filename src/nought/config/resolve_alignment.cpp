@@ -104,6 +104,23 @@ void take_cpo(Resolver& r) {
   plan.likelihood = r.note("cpo_alpha", r.section_value("alignment.cpo_alpha", r.config.alignment.cpo_alpha));
 }
 
+void take_kto(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  LabelLossOptions& loss = r.plan.alignment.label_loss;
+  const Json& type = config.loss_type;
+  require<ConfigError>(type.is_null() || type == "kto" || type == "apo_zero_unpaired",
+                       "{}: {} is none of kto, apo_zero_unpaired", r.origins.place("alignment.loss_type"), type.dump());
+  loss.apo_zero = type == "apo_zero_unpaired";
+  loss.beta = r.plan.alignment.loss.beta;
+  const auto weight = [&](const char* key, const Setting<double>& setting) {
+    const auto value = r.section_value(std::string("alignment.") + key, setting);
+    require_finite_at_least_zero(value);
+    return r.note(key, value);
+  };
+  loss.desirable_weight = weight("desirable_weight", config.desirable_weight);
+  loss.undesirable_weight = weight("undesirable_weight", config.undesirable_weight);
+}
+
 void take_orpo(Resolver& r) {
   AlignmentPlan& plan = r.plan.alignment;
   require<ConfigError>(r.config.alignment.loss_type.is_null(), "{}: orpo has one loss: remove it",
@@ -116,6 +133,10 @@ void take_orpo(Resolver& r) {
 
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
+  if (of_labels())
+    return text + fmt::format("{}, beta {}, weights {} and {}{}", label_loss.apo_zero ? " (apo_zero_unpaired)" : "",
+                              label_loss.beta, label_loss.desirable_weight, label_loss.undesirable_weight,
+                              ref_model.empty() ? "" : ", ref_model " + ref_model);
   for (const auto& [type, weight] : loss.terms) text += fmt::format(", {} x {}", enum_name(type), weight);
   text += fmt::format(", beta {}", loss.beta);
   if (loss.label_smoothing != 0) text += fmt::format(", label_smoothing {}", loss.label_smoothing);
@@ -136,21 +157,27 @@ Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>
 
 void check_pair_data(Resolver& r) {
   const DataConfig& data = r.config.data;
-  require<ConfigError>(!data.format.given() || data.format.value == CorpusFormat::preference,
-                       "{} = \"{}\": alignment.method = {} learns from pairs of answers (\"preference\"): remove it",
-                       r.origins.place("data.format"), enum_name(data.format.value),
-                       enum_name(r.plan.alignment.method));
+  const bool known = data.format.value == CorpusFormat::preference ||
+                     (r.plan.alignment.of_labels() && data.format.value == CorpusFormat::unpaired);
+  require<ConfigError>(!data.format.given() || known,
+                       "{} = \"{}\": alignment.method = {} learns from answers that were judged (\"{}\"): remove it",
+                       r.origins.place("data.format"), enum_name(data.format.value), enum_name(r.plan.alignment.method),
+                       r.plan.alignment.of_labels() ? "unpaired" : "preference");
   require<ConfigError>(!data.separate_documents.given, "{}: answers never attend to each other: remove it",
                        r.origins.place("data.separate_documents"));
-  r.plan.data.format = CorpusFormat::preference;
+  r.plan.data.format = r.plan.alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
 }
 
 void check_alignment(const Resolver& r) {
   const RunPlan& plan = r.plan;
-  if (!plan.alignment.of_pairs()) return;
+  if (!plan.alignment.of_answers()) return;
   const auto refuse = [&](bool asked, std::string_view what, std::string_view why) {
     require<ConfigError>(!asked, "{} does not go with {}: {}", what, r.origins.place("alignment.method"), why);
   };
+  require<ConfigError>(!plan.alignment.asks_kl() || plan.layout.micro_batch > 1,
+                       "{} = kto compares each answer with that of another prompt of its micro-batch: set "
+                       "per_device_train_batch_size to 2 or more",
+                       r.origins.place("alignment.method"));
   refuse(plan.layout.local_steps.has_value(), "training.diloco", "workers would not have the same pairs: remove it");
   refuse(plan.layout.staleness.has_value(), "training.async_staleness",
          "the metrics of a step belong to its update: remove it");
@@ -172,7 +199,7 @@ void resolve_alignment(Resolver& r) {
   plan.loss.beta = r.note("beta", beta);
   if (config.ref_model.given) {
     const auto model = r.section_value("alignment.ref_model", config.ref_model);
-    require<ConfigError>(plan.method == AlignmentMethod::dpo, "{}: {} asks no reference model: remove it", model.place,
+    require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model: remove it", model.place,
                          enum_name(plan.method));
     require<ConfigError>(!r.plan.adapts(),
                          "{}: the reference of an adapter is the model without it: remove this key, or train all",
@@ -189,8 +216,10 @@ void resolve_alignment(Resolver& r) {
       return take_cpo(r);
     case AlignmentMethod::orpo:
       return take_orpo(r);
+    case AlignmentMethod::kto:
+      return take_kto(r);
     default:
-      fail<ConfigError>("{} = {} is not available: dpo, orpo and cpo are", r.origins.place("alignment.method"),
+      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo and kto are", r.origins.place("alignment.method"),
                         enum_name(plan.method));
   }
 }

@@ -111,10 +111,11 @@ const std::vector<Missing>& missing_features() {
        "are cut into samples: remove the key; data.separate_documents keeps them from attending to each other",
        {"packing", "packing_strategy", "sample_packing", "eval_packing"}},
       {"training by preference is a section of the file, with TRL's keys: \"alignment\": {\"method\": \"dpo\", "
-       "\"beta\": 0.1}; its methods are dpo, orpo and cpo; remove this key",
-       {"dpo", "dpo_beta", "orpo", "orpo_beta", "cpo", "simpo", "simpo_gamma", "ref_model", "pref_loss", "loss_type"}},
-      {"training by reward (KTO, GRPO, PPO, reward models) is not available: remove the key",
-       {"kto", "grpo", "ppo", "reward_model", "reward_funcs", "rl"}}};
+       "\"beta\": 0.1}; its methods are dpo, orpo, cpo and kto; remove this key",
+       {"dpo", "dpo_beta", "kto", "orpo", "orpo_beta", "cpo", "simpo", "simpo_gamma", "ref_model", "pref_loss",
+        "loss_type"}},
+      {"training by reward (GRPO, PPO, reward models) is not available: remove the key",
+       {"grpo", "ppo", "reward_model", "reward_funcs", "rl"}}};
   return all;
 }
 

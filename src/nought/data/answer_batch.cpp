@@ -23,7 +23,7 @@ Tensor in_one_row(Memory& memory, const std::vector<T>& values) {
   return row;
 }
 
-void append(const Answer& answer, bool chosen, int64_t shared, const PairBatchOptions& options, int32_t index,
+void append(const Answer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
             Row& row) {
   row.starts.push_back(static_cast<int32_t>(row.ids.size()));
   row.ids.insert(row.ids.end(), answer.ids.begin(), answer.ids.end());
@@ -53,17 +53,19 @@ int64_t likelihood_tokens(const Answer& chosen, bool of_prompts) {
   return of_prompts ? static_cast<int64_t>(chosen.ids.size()) - 1 : chosen.targets();
 }
 
-Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const PairBatchOptions& options) {
-  require(answers.size() % 2 == 0, "{} answers are no pairs", answers.size());
+Batch batch_of_answers(Memory& memory, std::span<const Answer> answers, const AnswerBatchOptions& options) {
+  const bool pairs = options.ld_alpha || options.likelihood != 0;
+  require(!pairs || answers.size() % 2 == 0, "{} answers are no pairs", answers.size());
   Row row;
   BatchSequences sequences;
   for (size_t i = 0; i < answers.size(); ++i) {
-    const int64_t shared = std::min(answers[i].targets(), answers[i ^ 1].targets());
+    const int64_t shared = pairs ? std::min(answers[i].targets(), answers[i ^ 1].targets()) : answers[i].targets();
     append(answers[i], i % 2 == 0, shared, options, static_cast<int32_t>(i), row);
     sequences.all.push_back({.number = answers[i].number,
                              .targets = static_cast<double>(
                                  std::max<int64_t>(static_cast<int64_t>(answers[i].ids.size()) - answers[i].begin, 1)),
-                             .reference = answers[i].reference});
+                             .reference = answers[i].reference,
+                             .label = answers[i].label});
   }
   const bool empty = row.ids.empty();
   fill_up(std::max<int64_t>(options.length, 1), row);

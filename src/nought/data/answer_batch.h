@@ -14,14 +14,15 @@ namespace nought {
 struct Answer {
   std::span<const int32_t> ids;
   int64_t begin = 0;
-  int64_t number = 0;    // see BatchSequence
-  double reference = 0;  // the same
+  int64_t number = 0;                         // see BatchSequence
+  double reference = 0;                       // the same
+  AnswerLabel label = AnswerLabel::unjudged;  // the same
 
   /// The tokens that a log-probability is of: the first of a text has none.
   int64_t targets() const { return static_cast<int64_t>(ids.size()) - std::max<int64_t>(begin, 1); }
 };
 
-struct PairBatchOptions {
+struct AnswerBatchOptions {
   std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count; not given: 1
   double likelihood = 0;                // the weight of the cross-entropy of each token of a chosen answer
   bool likelihood_of_prompts = false;   // the tokens of its prompt have it too
@@ -30,8 +31,9 @@ struct PairBatchOptions {
 /// How many tokens have that weight.
 int64_t likelihood_tokens(const Answer& chosen, bool of_prompts);
 
-/// Answers, two in a row the chosen and the rejected one of a pair, in one row of documents: [1, tokens]. Without any
-/// a placeholder. What fills a row up are documents of their own, whose targets are ignored.
-Batch batch_of_pairs(Memory& memory, std::span<const Answer> answers, const PairBatchOptions& options);
+/// Answers in one row of documents: [1, tokens]. Two in a row are the chosen and the rejected one of a pair, where
+/// ld_alpha or likelihood are given. Without any a placeholder. What fills a row up are documents of their own, whose
+/// targets are ignored.
+Batch batch_of_answers(Memory& memory, std::span<const Answer> answers, const AnswerBatchOptions& options);
 
 }  // namespace nought

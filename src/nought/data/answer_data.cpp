@@ -56,28 +56,60 @@ class AnswerData::Encoder final : public CorpusVisitor {
   void text(std::string_view, bool, bool) override { refuse(); }
   void conversation(const ChatRecord&) override { refuse(); }
   void preference(const PreferenceRecord& record) override {
+    if (options_.block > 0) {
+      for (const LabelledRecord& each : unpaired(record)) labelled(each);
+      return;
+    }
     Encoded chosen = encode(record, record.chosen), rejected = encode(record, record.rejected);
     if (chosen.ids == rejected.ids) return count(out_.counts_.same);
     if (chosen.torn || rejected.torn) count(out_.counts_.torn_prompts);
     // The prompt is what both begin with.
     const int64_t begin = std::min(chosen.begin, rejected.begin);
     if (begin >= options_.max_length) return count(out_.counts_.no_room);
-    for (Encoded* answer : {&chosen, &rejected}) {
+    chosen.begin = rejected.begin = begin;
+    add(std::move(chosen), std::move(rejected));
+  }
+  void labelled(const LabelledRecord& record) override {
+    if (options_.block == 0) refuse();
+    block_.push_back(record);
+    if (std::ssize(block_) == options_.block) finish_block();
+  }
+  /// The answers that wait for more neighbours get no more.
+  void finish_block() {
+    for (size_t i = 0; i < block_.size(); ++i) {
+      const LabelledRecord& own = block_[i];
+      const LabelledRecord& other = block_[i > 0 ? i - 1 : block_.size() - 1];
+      require<ConfigError>(own.conversational == other.conversational,
+                           "of two neighbours one answer is a text and the other a list of messages");
+      Encoded answer = encode(own, own.completion), partner = encode(own, other.completion);
+      if (answer.torn) count(out_.counts_.torn_prompts);
+      if (std::min(answer.begin, partner.begin) >= options_.max_length) {
+        count(out_.counts_.no_room);
+        continue;
+      }
+      add(std::move(answer), std::move(partner));
+      out_.desirable_.push_back(own.desirable ? 1 : 0);
+    }
+    block_.clear();
+  }
+
+ private:
+  void add(Encoded first, Encoded second) {
+    for (Encoded* answer : {&first, &second}) {
       if (std::ssize(answer->ids) > options_.max_length)
         answer->ids.resize(static_cast<size_t>(options_.max_length)), count(out_.counts_.cut);
       out_.ids_.insert(out_.ids_.end(), answer->ids.begin(), answer->ids.end());
       out_.ends_.push_back(std::ssize(out_.ids_));
-      out_.begins_.push_back(begin);
+      out_.begins_.push_back(answer->begin);
     }
     ++out_.sources_.back().pairs;
   }
-
- private:
   static void count(int64_t& counter) { ++counter; }
   [[noreturn]] static void refuse() {
     fail<ConfigError>("is no pair of answers: expected an object with \"chosen\" and \"rejected\", and \"prompt\"");
   }
-  Encoded encode(const PreferenceRecord& record, const PreferencePart& answer) {
+  template <class Record>
+  Encoded encode(const Record& record, const PreferencePart& answer) {
     if (!record.conversational) {
       const bool specials = options_.corpus.parse_special_tokens;
       const std::string& prompt = record.prompt.text;
@@ -95,6 +127,7 @@ class AnswerData::Encoder final : public CorpusVisitor {
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
   AnswerData& out_;
+  std::vector<LabelledRecord> block_;
 };
 
 void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const AnswerOptions& options,
@@ -113,12 +146,14 @@ void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const Ans
     visit_documents(*portion, corpus, encoder);
     done += static_cast<int64_t>(portion->bytes.size());
   }
+  encoder.finish_block();
 }
 
 AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer& tokenizer,
                             const AnswerOptions& options, int64_t most_bytes) {
   AnswerData data;
   data.max_length_ = options.max_length;
+  data.has_labels_ = options.block > 0;
   for (const DataSource& source : sources) {
     data.sources_.push_back({0, source.weight});
     for (const fs::path& file : source.files) data.add(file, tokenizer, options, most_bytes);
@@ -135,7 +170,10 @@ Answer AnswerData::answer(int64_t index) const {
   const auto at = static_cast<size_t>(index);
   const int64_t begin = index == 0 ? 0 : ends_[at - 1];
   return {.ids = std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(ends_[at] - begin)),
-          .begin = begins_[at]};
+          .begin = begins_[at],
+          .label = !has_labels_ || index % 2 == 1                    ? AnswerLabel::unjudged
+                   : desirable_[static_cast<size_t>(index / 2)] != 0 ? AnswerLabel::desirable
+                                                                     : AnswerLabel::undesirable};
 }
 
 int64_t AnswerData::tokens_of_pair(int64_t pair) const {
@@ -162,6 +200,8 @@ void AnswerData::append(const AnswerData& from, Interval pairs) {
     begins_.push_back(answer.begin);
   }
   sources_.back().pairs += pairs.size();
+  if (from.has_labels_)
+    desirable_.insert(desirable_.end(), from.desirable_.begin() + pairs.begin, from.desirable_.begin() + pairs.end);
 }
 
 std::pair<AnswerData, AnswerData> AnswerData::split_tail(double fraction) const {
@@ -173,7 +213,7 @@ std::pair<AnswerData, AnswerData> AnswerData::split_tail(double fraction) const 
     const int64_t end = first + source.pairs;
     for (auto [part, pairs] :
          {std::pair{&parts.first, Interval{first, end - tail}}, {&parts.second, {end - tail, end}}}) {
-      part->max_length_ = max_length_;
+      part->max_length_ = max_length_, part->has_labels_ = has_labels_;
       part->sources_.push_back({0, source.weight});
       part->append(*this, pairs);
     }
@@ -191,6 +231,7 @@ uint64_t AnswerData::fingerprint() const {
     return stable_hash({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])}, seed);
   };
   uint64_t hash = hash_of(begins_, hash_of(ends_, hash_of(ids_, 0)));
+  if (has_labels_) hash = hash_of(desirable_, hash);
   for (const Source& source : sources_) {
     const std::pair<int64_t, double> key{source.pairs, source.weight};
     hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);

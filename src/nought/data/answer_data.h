@@ -1,4 +1,5 @@
-// AnswerData: the tokens of prompts and of the answers to them, two a pair, of which the first was chosen.
+// AnswerData: the tokens of prompts and of the answers to them, two a pair: the first was chosen, and the second
+// rejected; or the first was judged, and the second is an answer to another prompt.
 //
 // Design goals: the rules of TRL for where an answer begins, for its end and for what is too long; and what is left out
 // is counted and said. Non-goals: the order in which a run reads them (answer_sampler.h).
@@ -16,6 +17,9 @@ namespace nought {
 
 struct AnswerOptions {
   int64_t max_length = 1024;  // tokens of a prompt with an answer: what is longer is cut at its end
+  /// Answers are judged one by one: each has a partner, its prompt with the answer of the one before it, in blocks of
+  /// so many neighbours; the first has that of the last. 0: answers are pairs.
+  int64_t block = 0;
   CorpusOptions corpus = {};  // how files are read
 };
 
@@ -43,6 +47,8 @@ class AnswerData {
   Answer answer(int64_t index) const;
   /// The tokens of both answers of a pair, with the prompts.
   int64_t tokens_of_pair(int64_t pair) const;
+  /// Whether answers are judged one by one.
+  bool has_labels() const { return has_labels_; }
   const AnswerCounts& counts() const { return counts_; }
   std::vector<SourceShare> shares() const;
   /// Splits off the last `fraction`, in [0, 1), of every source, in whole pairs.
@@ -68,6 +74,8 @@ class AnswerData {
   std::vector<Source> sources_;
   int64_t max_length_ = 0;
   AnswerCounts counts_;
+  bool has_labels_ = false;
+  std::vector<uint8_t> desirable_;  // of each pair, where answers have labels
 };
 
 }  // namespace nought

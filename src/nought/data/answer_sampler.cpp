@@ -32,12 +32,17 @@ AnswerSampler::AnswerSampler(std::shared_ptr<const AnswerData> data, const Answe
 int64_t AnswerSampler::longest_row() const {
   constexpr int64_t kLook = 256;
   int64_t longest = 0;
-  for (int64_t pair = 0; pair < num_samples(); ++pair) longest = std::max(longest, data_->tokens_of_pair(pair));
+  std::vector<AnswerSides> packed{trained()};
+  if (data_->has_labels()) packed.push_back({.first = false});
+  for (int64_t pair = 0; pair < num_samples(); ++pair)
+    for (const AnswerSides sides : packed) longest = std::max(longest, tokens_of(pair, sides));
   const int64_t steps = std::max<int64_t>(num_samples() / pairs_per_step(), 1);
   for (int64_t step = 0; step < std::min(steps, kLook); ++step) {
-    int64_t most = 0;
-    pack(pairs_of_step(step), options_.most_tokens, most);
-    longest = std::max(longest, most);
+    for (const AnswerSides sides : packed) {
+      int64_t most = 0;
+      pack(pairs_of_step(step), sides, options_.most_tokens, most);
+      longest = std::max(longest, most);
+    }
   }
   return longest;
 }
@@ -66,10 +71,18 @@ AnswerSampler::Parts AnswerSampler::spread(std::span<const int64_t> lengths, int
   return parts;
 }
 
-AnswerSampler::Parts AnswerSampler::pack(std::span<const int64_t> pairs, int64_t tokens, int64_t& most) const {
+int64_t AnswerSampler::tokens_of(int64_t pair, AnswerSides sides) const {
+  int64_t tokens = 0;
+  if (sides.first) tokens += std::ssize(data_->answer(2 * pair).ids);
+  if (sides.second) tokens += std::ssize(data_->answer(2 * pair + 1).ids);
+  return tokens;
+}
+
+AnswerSampler::Parts AnswerSampler::pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens,
+                                         int64_t& most) const {
   const BatchLayout& layout = options_.layout;
   std::vector<int64_t> lengths;
-  for (const int64_t pair : pairs) lengths.push_back(data_->tokens_of_pair(pair));
+  for (const int64_t pair : pairs) lengths.push_back(tokens_of(pair, sides));
   for (int64_t count = options_.whole_accumulation ? layout.accumulation : 1; count <= layout.accumulation; ++count) {
     Parts parts = spread(lengths, count, most);
     if (most <= tokens) return parts;
@@ -91,14 +104,14 @@ int64_t AnswerSampler::micro_batches_of(const Parts& parts) const {
 }
 
 std::vector<Batch> AnswerSampler::batches(int64_t step, Memory& memory) const {
-  return batches_of(pairs_of_step(step), memory);
+  return batches_of(pairs_of_step(step), trained(), memory);
 }
 
-std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, Memory& memory) const {
+std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, AnswerSides sides, Memory& memory) const {
   require(std::ssize(pairs) <= pairs_per_step(), "{} pairs in a step of {}", pairs.size(), pairs_per_step());
   int64_t most = 0;
-  const Parts parts = pack(pairs, row_tokens_, most);
-  PairBatchOptions options = options_.batch;
+  const Parts parts = pack(pairs, sides, row_tokens_, most);
+  AnswerBatchOptions options = options_.batch;
   options.length = row_tokens_;
   if (options.likelihood != 0) {
     int64_t tokens = 0;
@@ -113,13 +126,14 @@ std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, Mem
     std::vector<Answer> answers;
     for (const int64_t place : parts[static_cast<size_t>(layout.part(micro))])
       for (const int64_t side : {0, 1}) {
+        if (!(side == 0 ? sides.first : sides.second)) continue;
         const int64_t index = 2 * pairs[static_cast<size_t>(place)] + side;
         Answer answer = data_->answer(index);
         answer.number = 2 * place + side;
         if (!reference_.empty()) answer.reference = reference_[static_cast<size_t>(index)];
         answers.push_back(answer);
       }
-    batches.push_back(batch_of_pairs(memory, answers, options));
+    batches.push_back(batch_of_answers(memory, answers, options));
   }
   return batches;
 }
@@ -128,7 +142,7 @@ double AnswerSampler::weight_of_step(int64_t /*step*/) const { return static_cas
 
 double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
   int64_t most = 0;
-  const Parts parts = pack(pairs_of_step(step), row_tokens_, most);
+  const Parts parts = pack(pairs_of_step(step), trained(), row_tokens_, most);
   BatchLayout layout = options_.layout;
   layout.accumulation = micro_batches_of(parts);
   size_t pairs = 0;
@@ -140,7 +154,7 @@ double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
 
 int64_t AnswerSampler::tokens_of_step(int64_t step) const {
   int64_t tokens = 0;
-  for (const int64_t pair : pairs_of_step(step)) tokens += data_->tokens_of_pair(pair);
+  for (const int64_t pair : pairs_of_step(step)) tokens += tokens_of(pair, trained());
   return tokens;
 }
 

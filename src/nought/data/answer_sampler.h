@@ -18,9 +18,14 @@
 
 namespace nought {
 
+/// Which answers of a pair are packed.
+struct AnswerSides {
+  bool first = true, second = true;
+};
+
 struct AnswerSamplerOptions {
   BatchLayout layout = {};
-  PairBatchOptions batch = {};      // likelihood: what the mean cross-entropy of chosen answers counts in a step's loss
+  AnswerBatchOptions batch = {};    // likelihood: what the mean cross-entropy of chosen answers counts in a step's loss
   int64_t most_tokens = 0;          // of a micro-batch: at least twice as many for each of its pairs as an answer has
   bool whole_accumulation = false;  // every step has all its micro-batches, as pipelines need them
   uint64_t seed = 0;
@@ -35,7 +40,7 @@ class AnswerSampler final : public StepSource {
   /// Sequences have the numbers 2i and 2i + 1 of the i-th pair of the step.
   std::vector<Batch> batches(int64_t step, Memory& memory) const override;
   /// The micro-batches of any pairs, at most as many as a step has, numbered in their order.
-  std::vector<Batch> batches_of(std::span<const int64_t> pairs, Memory& memory) const;
+  std::vector<Batch> batches_of(std::span<const int64_t> pairs, AnswerSides sides, Memory& memory) const;
   /// The pairs of a step, in their order.
   std::vector<int64_t> pairs_of_step(int64_t step) const;
   double weight_of_step(int64_t step) const override;
@@ -60,7 +65,10 @@ class AnswerSampler final : public StepSource {
   /// How pairs of these lengths are spread over so many micro-batches of all ranks, and the most tokens of a part.
   Parts spread(std::span<const int64_t> lengths, int64_t micro_batches, int64_t& most) const;
   /// Over as few micro-batches as fit, `tokens` each.
-  Parts pack(std::span<const int64_t> pairs, int64_t tokens, int64_t& most) const;
+  Parts pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens, int64_t& most) const;
+  /// The answers that a step trains on: those with labels have partners that it leaves out.
+  AnswerSides trained() const { return {.second = !data_->has_labels()}; }
+  int64_t tokens_of(int64_t pair, AnswerSides sides) const;
   int64_t micro_batches_of(const Parts& parts) const;
   int64_t longest_row() const;
 

@@ -29,7 +29,7 @@ CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> fil
                             const fs::path& tokenizer_path, const Tokenizer& tokenizer) {
   const auto is_chat = [&](const fs::path& file) {
     const CorpusKind kind = corpus_kind(file, MappedFile(file).text(), options);
-    return kind.format == CorpusFormat::chat || (kind.format == CorpusFormat::preference && kind.form);
+    return kind.format == CorpusFormat::chat || (is_of_answers(kind.format) && kind.form);
   };
   const auto chats = std::count_if(files.begin(), files.end(), is_chat);  // every file was looked at
   if (wanted.empty() && chats == 0) return options;
@@ -57,9 +57,9 @@ std::string describe_chats(const CorpusKind& kind, const ChatTemplate& chat) {
 std::string describe_kind(const fs::path& file, const CorpusKind& kind, const CorpusOptions& options,
                           const Tokenizer& tokenizer) {
   if (kind.format == CorpusFormat::chat) return describe_chats(kind, template_of(options, tokenizer));
-  if (kind.format == CorpusFormat::preference)
-    return kind.form ? fmt::format("pairs of answers, written as {}", template_of(options, tokenizer).name())
-                     : "pairs of answers in text";
+  if (is_of_answers(kind.format))
+    return kind.form ? fmt::format("judged answers, written as {}", template_of(options, tokenizer).name())
+                     : "judged answers in text";
   if (kind.format == CorpusFormat::jsonl)
     return fmt::format("JSON {} with the text in \"{}\"", kind.layout == RecordLayout::lines ? "lines" : "records",
                        options.field);
@@ -189,7 +189,10 @@ AnyJson parsed(std::string_view line) {
 
 void visit_record(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
-  if (format == CorpusFormat::preference) return visitor.preference(read_preference(parsed<OrderedJson>(line)));
+  if (is_of_answers(format)) {
+    const auto record = parsed<OrderedJson>(line);
+    return is_labelled(record) ? visitor.labelled(read_labelled(record)) : visitor.preference(read_preference(record));
+  }
   const Json json = parsed<Json>(line);
   require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
                        describe_json(json));
@@ -260,6 +263,10 @@ void CorpusVisitor::preference(const PreferenceRecord& /*record*/) {
   fail<ConfigError>(
       "is a pair of answers, of which one was chosen: alignment.method = \"dpo\" (orpo, cpo) in a run's file trains on "
       "such pairs");
+}
+
+void CorpusVisitor::labelled(const LabelledRecord& /*record*/) {
+  fail<ConfigError>("is an answer with a label: alignment.method = \"kto\" in a run's file trains on such answers");
 }
 
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {

@@ -148,13 +148,11 @@ void refuse_preferences(const fs::path& file, const OrderedJson& record) {
       "{}: holds pairs of answers (chosen and rejected): alignment.method = \"dpo\" (orpo, cpo) in the "
       "run's file trains on them; for supervised training write the chosen answers as conversations",
       file.string());
-  const bool labelled =
-      record.is_object() && record.contains("completion") && record.contains("label") && record["label"].is_boolean();
-  require<ConfigError>(
-      !labelled,
-      "{}: holds answers with labels (completion and label), as KTO takes them: training on such is not "
-      "available; for supervised training write the completions with label true as conversations",
-      file.string());
+  require<ConfigError>(!is_labelled(record),
+                       "{}: holds answers with labels (completion and label): alignment.method = \"kto\" in the run's "
+                       "file trains on them; for supervised training write the completions with label true as "
+                       "conversations",
+                       file.string());
 }
 
 bool is_text_in(const OrderedJson& record, const std::string& field) {
@@ -187,9 +185,10 @@ CorpusKind corpus_kind(const fs::path& file, std::string_view text, const Corpus
     fail<ConfigError>("{}: expected text, this is {}", file.string(), reason);
   const auto [record, layout] = first_record(text);
   const auto form = form_of(record);
-  if (options.format == CorpusFormat::preference) {
-    const bool messages = is_preference(record) && record["chosen"].is_array();
-    return {CorpusFormat::preference, layout, messages ? std::optional(ConversationForm::messages) : std::nullopt};
+  if (options.format && is_of_answers(*options.format)) {
+    const bool messages = (is_preference(record) && record["chosen"].is_array()) ||
+                          (is_labelled(record) && record["completion"].is_array());
+    return {*options.format, layout, messages ? std::optional(ConversationForm::messages) : std::nullopt};
   }
   if (options.format) return {*options.format, layout, form};
   refuse_preferences(file, record);

@@ -10,19 +10,26 @@
 namespace nought {
 
 enum class CorpusFormat {
-  text,       // a file is text
-  jsonl,      // each line is a JSON object with the text of a document
-  chat,       // each line is a JSON object with a conversation
-  preference  // each line is a JSON object with a chosen and a rejected answer
+  text,        // a file is text
+  jsonl,       // each line is a JSON object with the text of a document
+  chat,        // each line is a JSON object with a conversation
+  preference,  // each line is a JSON object with a chosen and a rejected answer
+  unpaired     // each line is a JSON object with an answer and a label
 };
+
+/// Whether records are answers that somebody judged.
+constexpr bool is_of_answers(CorpusFormat format) {
+  return format == CorpusFormat::preference || format == CorpusFormat::unpaired;
+}
 
 template <>
 struct EnumNames<CorpusFormat> {
-  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 4> value{
+  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 5> value{
       {{CorpusFormat::text, "text"},
        {CorpusFormat::jsonl, "jsonl"},
        {CorpusFormat::chat, "chat"},
-       {CorpusFormat::preference, "preference"}}};
+       {CorpusFormat::preference, "preference"},
+       {CorpusFormat::unpaired, "unpaired"}}};
 };
 
 }  // namespace nought

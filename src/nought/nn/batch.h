@@ -8,11 +8,15 @@
 
 namespace nought {
 
+/// Whether an answer is wanted, where answers are judged one by one; one that is not judged has no loss.
+enum class AnswerLabel : uint8_t { unjudged, desirable, undesirable };
+
 /// A sequence of tokens that an objective over whole sequences (nn/sequence_objective.h) sees as one.
 struct BatchSequence {
   int64_t number = 0;    // among those of the passes that are made together
   double targets = 0;    // of its answer, those that other ranks hold included
   double reference = 0;  // the log-probability of its answer under the reference model
+  AnswerLabel label = AnswerLabel::unjudged;
 };
 
 /// The sequences of a batch. Two in a row are the chosen and the rejected answer of a pair.

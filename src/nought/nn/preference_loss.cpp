@@ -136,6 +136,12 @@ PairLoss term(PairLossType type, const PairLossOptions& options, const AnswerSum
 
 }  // namespace
 
+LabelLoss label_loss(const LabelLossOptions& options, bool desirable, double ratio, double kl) {
+  const double sign = desirable ? 1 : -1, weight = desirable ? options.desirable_weight : options.undesirable_weight;
+  const Slope slope = sigmoid_slope(sign * options.beta * (ratio - (options.apo_zero ? 0 : kl)));
+  return {weight * (1 - slope.value), -weight * sign * options.beta * slope.by};
+}
+
 PairLoss pair_loss(const PairLossOptions& options, const AnswerSums& chosen, const AnswerSums& rejected) {
   PairLoss sum;
   for (const auto& [type, weight] : options.terms) {

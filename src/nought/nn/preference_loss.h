@@ -94,4 +94,19 @@ struct PairLoss {
 /// The loss without its term `sft`, which is a mean over tokens and no function of the sums.
 PairLoss pair_loss(const PairLossOptions& options, const AnswerSums& chosen, const AnswerSums& rejected);
 
+/// KTO (arXiv 2402.01306): answers that are judged one by one. apo_zero: its loss apo_zero_unpaired, which has no kl.
+struct LabelLossOptions {
+  double beta = 0.1, desirable_weight = 1, undesirable_weight = 1;
+  bool apo_zero = false;
+};
+
+/// The loss of an answer, and its derivative by its log-probability under the model.
+struct LabelLoss {
+  double loss = 0, slope = 0;
+};
+
+/// ratio: of the log-probabilities under the model and the reference. kl: how far both are apart, which no gradient
+/// changes.
+LabelLoss label_loss(const LabelLossOptions& options, bool desirable, double ratio, double kl);
+
 }  // namespace nought

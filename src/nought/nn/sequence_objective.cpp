@@ -53,4 +53,19 @@ SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options) {
   };
 }
 
+SequenceObjective::LossOf loss_of_labels(const LabelLossOptions& options, std::shared_ptr<const double> kl) {
+  return [options, kl = std::move(kl)](std::span<const BatchSequence> sequences, std::span<const double> sums) {
+    SequenceObjective::Loss loss;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const bool judged = sequences[i].label != AnswerLabel::unjudged;
+      const bool desirable = sequences[i].label == AnswerLabel::desirable;
+      const LabelLoss each =
+          judged ? label_loss(options, desirable, sums[i] - sequences[i].reference, *kl) : LabelLoss();
+      loss.loss += each.loss;
+      loss.slopes.push_back(each.slope);
+    }
+    return loss;
+  };
+}
+
 }  // namespace nought

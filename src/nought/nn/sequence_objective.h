@@ -58,5 +58,7 @@ class SequenceObjective final : public Objective {
 
 /// The loss of pairs: a sum over those of the batch.
 SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options);
+/// The loss of answers with labels: a sum over those of the batch. kl: read when a loss is asked for.
+SequenceObjective::LossOf loss_of_labels(const LabelLossOptions& options, std::shared_ptr<const double> kl);
 
 }  // namespace nought

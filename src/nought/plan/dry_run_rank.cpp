@@ -84,7 +84,7 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   const int64_t tokens = layout.row_tokens * rows / layout.micro_batch;
   const std::vector<int32_t> ids(static_cast<size_t>(tokens / (2 * rows)));
   const std::vector<Answer> answers(static_cast<size_t>(2 * rows), Answer{.ids = ids});
-  return batch_of_pairs(memory, answers, {.length = tokens});
+  return batch_of_answers(memory, answers, {.length = tokens});
 }
 
 int64_t dry_run_micro_batches(const Layout& layout) {

@@ -88,9 +88,10 @@ AnswerSamplerOptions sampler_options(const RunPlan& plan, const BatchLayout& lay
           .batch = {.ld_alpha = alignment.ld_alpha,
                     .likelihood = alignment.likelihood,
                     .likelihood_of_prompts = alignment.likelihood_of_prompts},
-          .most_tokens = 2 * layout.micro_batch * plan.layout.seq_length,
+          .most_tokens = alignment.answers_per_sample() * layout.micro_batch * plan.layout.seq_length,
           .whole_accumulation = plan.layout.stages() > 1,
-          .seed = plan.seed};
+          .seed = plan.seed,
+          .shuffle = !alignment.of_labels()};
 }
 
 PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
@@ -110,7 +111,23 @@ PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& la
 }
 
 std::shared_ptr<const Objective> PairRun::objective(std::shared_ptr<SequenceSums> sums) const {
+  if (plan_.alignment.of_labels())
+    return std::make_shared<SequenceObjective>(loss_of_labels(plan_.alignment.label_loss, kl_), 1, std::move(sums));
   return std::make_shared<SequenceObjective>(loss_of_pairs(plan_.alignment.loss), 2, std::move(sums));
+}
+
+SequenceSums PairRun::sums_of(const AnswerSampler& source, std::span<const int64_t> pairs, AnswerSides sides) {
+  const std::vector<Batch> batches = source.batches_of(pairs, sides, *model_.context().memory);
+  return sequence_sums(engine_, model_, decoder_, batches, 2 * static_cast<int64_t>(pairs.size()));
+}
+
+void PairRun::find_kl(const AnswerSampler& source, std::span<const int64_t> pairs) {
+  if (!plan_.alignment.asks_kl()) return;
+  const SequenceSums sums = sums_of(source, pairs, {.first = false});
+  double sum = 0;
+  for (size_t i = 0; i < pairs.size(); ++i)
+    sum += sums[2 * i + 1] - source.reference()[static_cast<size_t>(2 * pairs[i] + 1)];
+  *kl_ = std::max(sum / static_cast<double>(pairs.size()), 0.0);
 }
 
 // --- the reference ---
@@ -122,8 +139,11 @@ void PairRun::complete(const AnswerSampler& source, const std::vector<int64_t>& 
   const auto most = static_cast<size_t>(source.pairs_per_step());
   for (size_t begin = 0; begin < missing.size(); begin += most) {
     const auto chunk = std::span(missing).subspan(begin, std::min(most, missing.size() - begin));
-    const std::vector<Batch> batches = source.batches_of(chunk, *model_.context().memory);
-    const SequenceSums sums = sequence_sums(engine_, model_, decoder_, batches, 2 * static_cast<int64_t>(chunk.size()));
+    SequenceSums sums = sums_of(source, chunk, {.second = !source.data().has_labels()});
+    if (plan_.alignment.asks_kl()) {
+      const SequenceSums others = sums_of(source, chunk, {.first = false});
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += others[i];
+    }
     for (size_t i = 0; i < chunk.size(); ++i)
       for (const size_t side : {size_t{0}, size_t{1}})
         reference[static_cast<size_t>(2 * chunk[i]) + side] = sums[2 * i + side];
@@ -176,7 +196,13 @@ std::string PairRun::find_reference(const fs::path& file, const std::string& key
 
 void PairRun::begin() { decoder_.set_objective(objective(sums_)); }
 
-void PairRun::begin_step() { sums_->assign(static_cast<size_t>(2 * training_.pairs_per_step()), 0.0); }
+void PairRun::begin_step(int64_t step) {
+  if (plan_.alignment.asks_kl()) {
+    find_kl(training_, training_.pairs_of_step(step));
+    begin();
+  }
+  sums_->assign(static_cast<size_t>(2 * training_.pairs_per_step()), 0.0);
+}
 
 NamedNumbers PairRun::metrics(int64_t step) {
   SequenceSums sums = *sums_;
@@ -184,8 +210,32 @@ NamedNumbers PairRun::metrics(int64_t step) {
   return metrics_of(training_, training_.pairs_of_step(step), sums);
 }
 
+NamedNumbers PairRun::label_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
+                                       const SequenceSums& sums) const {
+  std::array<std::vector<double>, 2> rewards, logps;  // of wanted answers, and of others
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const int64_t index = 2 * pairs[i];
+    const size_t side = source.data().answer(index).label == AnswerLabel::desirable ? 0 : 1;
+    logps[side].push_back(sums[2 * i]);
+    rewards[side].push_back(plan_.alignment.label_loss.beta *
+                            (sums[2 * i] - source.reference()[static_cast<size_t>(index)]));
+  }
+  NamedNumbers numbers;
+  for (const size_t side : {size_t{0}, size_t{1}}) {
+    if (rewards[side].empty()) continue;
+    const std::string name = side == 0 ? "chosen" : "rejected";
+    numbers.emplace_back("rewards/" + name, mean_of(rewards[side]));
+    numbers.emplace_back("logps/" + name, mean_of(logps[side]));
+  }
+  if (!rewards[0].empty() && !rewards[1].empty())
+    numbers.emplace_back("rewards/margins", mean_of(rewards[0]) - mean_of(rewards[1]));
+  if (plan_.alignment.asks_kl()) numbers.emplace_back("kl", *kl_);
+  return numbers;
+}
+
 NamedNumbers PairRun::metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
                                  const SequenceSums& sums) const {
+  if (plan_.alignment.of_labels()) return label_metrics_of(source, pairs, sums);
   const AlignmentPlan& alignment = plan_.alignment;
   const bool by_token = alignment.scores_means();
   struct Side {
@@ -228,16 +278,18 @@ Evaluation PairRun::validate() {
   Evaluation result;
   for (size_t begin = 0; begin < pairs.size(); begin += most) {
     const auto chunk = std::span(pairs).subspan(begin, std::min(most, pairs.size() - begin));
+    find_kl(*validation_, chunk);
     const auto sums = std::make_shared<SequenceSums>(2 * chunk.size());
     decoder_.set_objective(objective(sums));
-    for (const Batch& batch : validation_->batches_of(chunk, *model_.context().memory))
+    const AnswerSides sides{.second = !validation_->data().has_labels()};
+    for (const Batch& batch : validation_->batches_of(chunk, sides, *model_.context().memory))
       result.loss += engine_.evaluate(std::span(&batch, 1), 1);
     all.insert(all.end(), sums->begin(), sums->end());
   }
   sum_over_ranks(model_, all);
   begin();
   result.loss /= static_cast<double>(pairs.size());
-  for (int64_t index = 0; index < 2 * std::ssize(pairs); ++index)
+  for (int64_t index = 0; index < 2 * std::ssize(pairs); index += validation_->data().has_labels() ? 2 : 1)
     result.targets += validation_->data().answer(index).targets();
   result.of_answers = metrics_of(*validation_, pairs, all);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();

@@ -45,8 +45,9 @@ class PairRun {
   /// Makes the steps that follow learn from pairs.
   void begin();
 
-  /// Before a step: forgets the sums of the one before.
-  void begin_step();
+  /// Before step number `step`, counted from 0: forgets the sums of the one before, and finds how far model and
+  /// reference are apart, where the loss asks for that. Collective.
+  void begin_step(int64_t step);
   /// After step number `step`, counted from 0: TRL's metrics of its pairs, means over all ranks'. Collective.
   NamedNumbers metrics(int64_t step);
   /// Evaluates the pairs that are kept for validation. Collective.
@@ -56,6 +57,12 @@ class PairRun {
   std::shared_ptr<const Objective> objective(std::shared_ptr<SequenceSums> sums) const;
   /// The log-probabilities of the answers that lack them among those of `pairs`. Collective.
   void complete(const AnswerSampler& source, const std::vector<int64_t>& pairs, std::vector<double>& reference);
+  /// The log-probabilities of answers of these pairs, two numbers for each. Collective.
+  SequenceSums sums_of(const AnswerSampler& source, std::span<const int64_t> pairs, AnswerSides sides);
+  /// Sets kl_ to the mean log-ratio of the partners of answers, at least 0, where the loss asks for it. Collective.
+  void find_kl(const AnswerSampler& source, std::span<const int64_t> pairs);
+  NamedNumbers label_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
+                                const SequenceSums& sums) const;
   NamedNumbers metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
                           const SequenceSums& sums) const;
 
@@ -66,6 +73,7 @@ class PairRun {
   AnswerSampler training_;
   std::unique_ptr<AnswerSampler> validation_;
   std::shared_ptr<SequenceSums> sums_;  // of the answers of a step
+  std::shared_ptr<double> kl_ = std::make_shared<double>(0.0);
 };
 
 }  // namespace nought

@@ -31,16 +31,19 @@ int64_t likelihood_tokens_of(const PairInput& input, bool of_prompts) {
 
 }  // namespace
 
-PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size) {
-  const SafetensorsFile file(path);
-  const Tensor ids = integers(context, file, "input_ids"), answers = integers(context, file, "completion_mask");
-  const Tensor mask = file.find("attention_mask") ? integers(context, file, "attention_mask") : Tensor();
+namespace {
+
+/// Appends the rows of the tensors whose names begin so.
+void read_rows(const Context& context, const SafetensorsFile& file, const std::string& prefix, int64_t vocab_size,
+               PairInput& input) {
+  const std::string path = file.path().string();
+  const Tensor ids = integers(context, file, prefix + "input_ids"),
+               answers = integers(context, file, prefix + "completion_mask");
+  const Tensor mask =
+      file.find(prefix + "attention_mask") ? integers(context, file, prefix + "attention_mask") : Tensor();
   require<IoError>(ids.shape() == answers.shape() && (!mask || mask.shape() == ids.shape()),
                    "{}: input_ids, attention_mask and completion_mask differ in shape", path);
   const int64_t rows = ids.dim(0), length = ids.dim(1);
-  require<IoError>(rows % 2 == 0, "{}: {} rows are no pairs: the chosen answers, then as many rejected ones", path,
-                   rows);
-  PairInput input;
   for (int64_t row = 0; row < rows; ++row) {
     const auto of = [&](const Tensor& all) { return std::span(all.data<int64_t>() + row * length, length); };
     const int64_t size = mask ? std::count(of(mask).begin(), of(mask).end(), 1) : length;
@@ -56,6 +59,29 @@ PairInput read_pair_input(const Context& context, const std::string& path, int64
     }
     input.begins.push_back(begin);
   }
+}
+
+}  // namespace
+
+PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels) {
+  const SafetensorsFile file(path);
+  PairInput input;
+  read_rows(context, file, "", vocab_size, input);
+  if (!labels) {
+    require<IoError>(input.ids.size() % 2 == 0,
+                     "{}: {} rows are no pairs: the chosen answers, then as many rejected ones", path,
+                     input.ids.size());
+    return input;
+  }
+  const TensorEntry& label = file.at("label");
+  require<IoError>(label.dtype == DType::i64 && label.shape == Shape{std::ssize(input.ids)},
+                   "{}: label must be I64 [{}], got {}{}", path, input.ids.size(), name_of(label.dtype), label.shape);
+  const Tensor values = file.load("label", *context.memory);
+  for (const int64_t each : std::span(values.data<int64_t>(), input.ids.size()))
+    input.labels.push_back(each != 0 ? AnswerLabel::desirable : AnswerLabel::undesirable);
+  read_rows(context, file, "KL_", vocab_size, input);
+  require<IoError>(input.ids.size() == 2 * input.labels.size(), "{}: KL_input_ids has {} rows, and input_ids {}", path,
+                   input.ids.size() - input.labels.size(), input.labels.size());
   return input;
 }
 
@@ -63,7 +89,7 @@ std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const Al
                                 std::span<const double> reference, const Communicator& ranks, int64_t micro_batches) {
   const int64_t pairs = input.pairs(), each = ceil_div(pairs, ranks.size());
   const int64_t size = ceil_div(each, std::clamp<int64_t>(micro_batches, 1, each));
-  PairBatchOptions options{.ld_alpha = plan.ld_alpha, .likelihood_of_prompts = plan.likelihood_of_prompts};
+  AnswerBatchOptions options{.ld_alpha = plan.ld_alpha, .likelihood_of_prompts = plan.likelihood_of_prompts};
   if (plan.likelihood != 0)
     options.likelihood = plan.likelihood * static_cast<double>(pairs) /
                          static_cast<double>(likelihood_tokens_of(input, plan.likelihood_of_prompts));
@@ -74,12 +100,24 @@ std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const Al
     for (int64_t pair = begin; pair < std::min(begin + size, end); ++pair)
       for (const int64_t row : {pair, pairs + pair}) {
         const auto at = static_cast<size_t>(row);
-        answers.push_back({input.ids[at], input.begins[at], row, reference.empty() ? 0 : reference[at]});
+        answers.push_back({input.ids[at], input.begins[at], row, reference.empty() ? 0 : reference[at],
+                           at < input.labels.size() ? input.labels[at] : AnswerLabel::unjudged});
       }
-    batches.push_back(batch_of_pairs(memory, answers, options));
+    batches.push_back(batch_of_answers(memory, answers, options));
   }
   return batches;
 }
+
+namespace {
+
+/// The mean log-ratio of the answers behind the first `begin`, at least 0.
+double mean_ratio(std::span<const double> policy, std::span<const double> reference, int64_t begin) {
+  double sum = 0;
+  for (auto i = static_cast<size_t>(begin); i < policy.size(); ++i) sum += policy[i] - reference[i];
+  return std::max(sum / static_cast<double>(std::ssize(policy) - begin), 0.0);
+}
+
+}  // namespace
 
 ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& input, const AlignmentPlan& plan,
                         std::span<const double> reference, bool gradients, const ProbeSteps& steps) {
@@ -87,9 +125,13 @@ ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& 
   const Communicator& ranks = model.mesh().group(Group::samples);
   const std::vector<Batch> batches = pair_batches(*context.memory, input, plan, reference, ranks, steps.micro_batches);
   const auto sums = std::make_shared<SequenceSums>(input.ids.size());
-  decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs(plan.loss), 2, sums));
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
+  const auto kl = std::make_shared<double>(0.0);
+  if (plan.asks_kl())
+    *kl = mean_ratio(sequence_sums(engine, model, decoder, batches, std::ssize(input.ids)), reference, input.pairs());
+  decoder.set_objective(std::make_shared<SequenceObjective>(
+      plan.of_labels() ? loss_of_labels(plan.label_loss, kl) : loss_of_pairs(plan.loss), 2, sums));
   const auto pairs = static_cast<double>(input.pairs());
   const double loss = gradients ? engine.accumulate(batches, pairs).loss : engine.evaluate(batches, pairs);
   sum_over_ranks(model, *sums);
@@ -99,8 +141,11 @@ ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& 
     const std::vector<float> narrow(values.begin(), values.end());
     output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
   };
-  add("policy_logps", {std::ssize(*sums)}, *sums);
-  if (!reference.empty()) add("ref_logps", {std::ssize(reference)}, reference);
+  const int64_t shown = plan.of_labels() ? input.pairs() : std::ssize(*sums);
+  const auto first = [&](std::span<const double> all) { return all.first(static_cast<size_t>(shown)); };
+  add("policy_logps", {shown}, first(*sums));
+  if (!reference.empty()) add("ref_logps", {shown}, first(reference));
+  if (plan.of_labels()) add("kl", {}, std::span(kl.get(), 1));
   add("loss", {}, std::span(&loss, 1));
   return output;
 }

@@ -15,20 +15,23 @@ namespace nought {
 /// tokens, and for those of its answer.
 struct PairInput {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<int64_t> begins;  // where the answer begins in each row
+  std::vector<int64_t> begins;           // where the answer begins in each row
+  std::vector<AnswerLabel> labels = {};  // of the first n, if answers are judged one by one: the others are their
+                                         // prompts with answers to other ones
 
   int64_t pairs() const { return static_cast<int64_t>(ids.size()) / 2; }
 };
-/// Reads input_ids, attention_mask (not given: all 1) and completion_mask. IoError unless answers end their rows.
-PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size);
+/// Reads input_ids, attention_mask (not given: all 1) and completion_mask; with labels also label, [n] i64, and what is
+/// called KL_input_ids and so on. IoError unless answers end their rows.
+PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels = false);
 
 /// This rank's pairs in so many micro-batches, which are as many on each rank. reference: by row, or empty. Sequences
 /// have the numbers of their rows.
 std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const AlignmentPlan& plan,
                                 std::span<const double> reference, const Communicator& ranks, int64_t micro_batches);
 
-/// "policy_logps" and "ref_logps" [2n] f32, "loss" [], and with `gradients` "grad.<parameter>". reference: by row, or
-/// empty. Collective. Rank 0 gets the output, the others an empty one.
+/// "policy_logps" and "ref_logps" [2n] f32, with labels [n] and "kl" [], "loss" [], and with `gradients`
+/// "grad.<parameter>". reference: by row, or empty. Collective. Rank 0 gets the output, the others an empty one.
 ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& input, const AlignmentPlan& plan,
                         std::span<const double> reference, bool gradients, const ProbeSteps& steps);
 

@@ -114,7 +114,9 @@ namespace {
 RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional<int64_t> look = {}) {
   const DataPlan& plan = run.data;
   const std::vector<std::filesystem::path> files = text_files(plan);
-  const AnswerOptions options{.max_length = run.layout.seq_length, .corpus = corpus_of(plan, files, tokenizer)};
+  const AnswerOptions options{.max_length = run.layout.seq_length,
+                              .block = run.alignment.of_labels() ? run.layout.micro_batch : 0,
+                              .corpus = corpus_of(plan, files, tokenizer)};
   RunData data{
       .training = TokenDataset(std::make_shared<TokenArray>(tokenizer.vocab_size()), {}, run.layout.seq_length),
       .notes = describe_formats(files, options.corpus, tokenizer)};
@@ -135,7 +137,7 @@ RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional
 }  // namespace
 
 RunData open_data(const RunPlan& run, const Tokenizer& tokenizer) {
-  if (run.alignment.of_pairs()) return open_pairs(run, tokenizer);
+  if (run.alignment.of_answers()) return open_pairs(run, tokenizer);
   const DataPlan& plan = run.data;
   const int64_t length = run.layout.seq_length;
   const std::vector<std::filesystem::path> files = text_files(plan);
@@ -227,7 +229,7 @@ DataLook look_at_data(const RunPlan& run, const Tokenizer& tokenizer, int64_t te
     return look;
   }
   const int64_t share = text_bytes / look.text_files;
-  if (run.alignment.of_pairs()) {
+  if (run.alignment.of_answers()) {
     const RunData beginning = open_pairs(run, tokenizer, share);
     look.read_bytes = text_bytes, look.notes = beginning.notes;
     look.about_samples = std::llround(static_cast<double>(beginning.pairs->num_pairs()) *

@@ -35,7 +35,7 @@ Json RunSaver::fingerprint() const {
               {"separate_documents", plan_.data.separate_documents},
               {"dtype", name_of(plan_.layout.sharding.dtype)},
               {"data", fmt::format("{:016x}", source_.fingerprint())}};
-  if (plan_.alignment.of_pairs()) run["alignment"] = plan_.alignment.describe();
+  if (plan_.alignment.of_answers()) run["alignment"] = plan_.alignment.describe();
   if (plan_.layout.sharding.virtual_ranks > 0) run["virtual_ranks"] = plan_.layout.sharding.virtual_ranks;
   return run;
 }

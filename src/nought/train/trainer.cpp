@@ -254,7 +254,7 @@ StepReport Trainer::step(double flops_per_token) {
   }
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const std::optional<StalenessReport> before = steps_.staleness();
-  if (pairs_) pairs_->begin_step();
+  if (pairs_) pairs_->begin_step(made);
   const StepResult result = steps_.make(batches, report.lr);
   if (pairs_) report.of_answers = pairs_->metrics(made);
   report.staleness = steps_.staleness();

@@ -221,7 +221,7 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
 std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   const auto& experts = inputs.config.experts;
   const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
-  if (!counts || plan.alignment.of_pairs() || !inputs.data.whole || inputs.data.whole->training.all_targets_count())
+  if (!counts || plan.alignment.of_answers() || !inputs.data.whole || inputs.data.whole->training.all_targets_count())
     return "";
   const TokenDataset& samples = inputs.data.whole->training;
   const int64_t at_once = plan.layout.sharding.virtual_ranks > 0 ? plan.layout.micro_batch
