@@ -1,5 +1,6 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -133,12 +134,14 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   RunPlan plan = options.plan(world.size());
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
+  std::array<double, 1> row_tokens{};  // of the first rank, which alone has looked at the data
   if (first) {
     folder.emplace(plan.output_dir);
     const ReadyRun ready = ready_run(plan, options.mode());
     require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
+    row_tokens[0] = static_cast<double>(ready.plan.layout.row_tokens);
   }
-  world.barrier().wait();
+  all_reduce_values(world, context, row_tokens, ReduceOp::max);
   watch_calls(world, plan);
   const FlightFolder flight(world, std::filesystem::path(plan.output_dir) / "flight-recorder");
   plan = with_model_folder(plan, world, context);
@@ -149,6 +152,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   }
   if (first && !resumes(options.mode()))
     keep_chosen_steps(plan.output_dir, choice.empty() ? std::nullopt : std::optional(plan.max_steps));
+  plan.layout.row_tokens = static_cast<int64_t>(row_tokens[0]);
   plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
   plan = with_common_live_parameters(with_common_fitting_update(std::move(plan), world, context), world, context);
   MetricsWriter metrics(plan.output_dir);
