@@ -9,7 +9,7 @@ const std::vector<int32_t> kChosen{5, 6, 7, 8, 9}, kRejected{5, 6, 4};  // after
 
 TEST(AnswerBatch, answers_are_documents_of_one_row) {
   const auto memory = Memory::create();
-  const std::vector<Answer> answers{{kChosen, 2, 0, -3.5}, {kRejected, 2, 7, -1}};
+  const std::vector<JudgedAnswer> answers{{kChosen, 2, 0, -3.5}, {kRejected, 2, 7, -1}};
   const Batch batch = batch_of_answers(*memory, answers, {});
   EXPECT_EQ(batch.input_ids.to_vector<int32_t>(), (std::vector<int32_t>{5, 6, 7, 8, 9, 5, 6, 4}));
   EXPECT_EQ(batch.targets.to_vector<int32_t>(), (std::vector<int32_t>{-100, 7, 8, 9, -100, -100, 4, -100}));
@@ -24,7 +24,8 @@ TEST(AnswerBatch, answers_are_documents_of_one_row) {
 
 TEST(AnswerBatch, tokens_beyond_the_shorter_answer_count_less) {
   const auto memory = Memory::create();
-  const Batch batch = batch_of_answers(*memory, std::vector<Answer>{{kChosen, 2}, {kRejected, 2}}, {.ld_alpha = 0.25});
+  const Batch batch =
+      batch_of_answers(*memory, std::vector<JudgedAnswer>{{kChosen, 2}, {kRejected, 2}}, {.ld_alpha = 0.25});
   const std::vector<float> weights = batch.weights.to_vector<float>();
   EXPECT_EQ((std::vector<float>{weights[1], weights[2], weights[3], weights[6]}),
             (std::vector<float>{1, 0.25, 0.25, 1}));
@@ -32,7 +33,7 @@ TEST(AnswerBatch, tokens_beyond_the_shorter_answer_count_less) {
 
 TEST(AnswerBatch, the_likelihood_is_that_of_chosen_answers) {
   const auto memory = Memory::create();
-  const std::vector<Answer> answers{{kChosen, 2}, {kRejected, 2}};
+  const std::vector<JudgedAnswer> answers{{kChosen, 2}, {kRejected, 2}};
   const Batch own = batch_of_answers(*memory, answers, {.likelihood = 0.5});
   EXPECT_EQ(own.sequences.likelihood.to_vector<float>(), (std::vector<float>{0, 0.5, 0.5, 0.5, 0, 0, 0, 0}));
   const Batch all = batch_of_answers(*memory, answers, {.likelihood = 0.5, .likelihood_of_prompts = true});
@@ -48,7 +49,7 @@ TEST(AnswerBatch, a_rank_without_pairs_has_a_placeholder) {
   const Batch batch = batch_of_answers(*memory, {}, {});
   EXPECT_TRUE(batch.placeholder && batch.sequences.all.empty());
   EXPECT_EQ(batch.targets.to_vector<int32_t>(), (std::vector<int32_t>{kIgnoredTarget}));
-  EXPECT_ANY_THROW(batch_of_answers(*memory, std::vector<Answer>{{kChosen, 2}}, {.likelihood = 1}));
+  EXPECT_ANY_THROW(batch_of_answers(*memory, std::vector<JudgedAnswer>{{kChosen, 2}}, {.likelihood = 1}));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class Answers : public testing::Test {
     const std::vector<DataSource> sources{{{folder.write("pairs.jsonl", text)}, 0}};
     return AnswerData::read(sources, *tokenizer, {.max_length = max_length});
   }
-  std::string text_of(const Answer& answer) { return tokenizer->decode(answer.ids); }
+  std::string text_of(const JudgedAnswer& answer) { return tokenizer->decode(answer.ids); }
 
   TempFolder folder;
   std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("bytes");
@@ -66,7 +66,7 @@ class Answers : public testing::Test {
 TEST_F(Answers, begin_behind_the_prompt_and_end_with_the_separator) {
   const AnswerData data = read("{\"prompt\": \"ab\", \"chosen\": \"cd\", \"rejected\": \"e\"}\n");
   ASSERT_EQ(data.num_pairs(), 1);
-  const Answer chosen = data.answer(0), rejected = data.answer(1);
+  const JudgedAnswer chosen = data.answer(0), rejected = data.answer(1);
   EXPECT_THAT(std::vector(chosen.ids.begin(), chosen.ids.end()), ElementsAre('a', 'b', 'c', 'd', 0));
   EXPECT_EQ(chosen.begin, 2);
   EXPECT_EQ(rejected.targets(), 2);

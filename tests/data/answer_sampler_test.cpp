@@ -68,7 +68,7 @@ TEST(AnswerSampler, every_layout_has_the_same_pairs_in_a_step) {
     ASSERT_EQ(all.size(), 16U);
     for (size_t i = 0; i < pairs.size(); ++i)
       for (const int64_t side : {0, 1}) {
-        const Answer answer = data->answer(2 * pairs[i] + side);
+        const JudgedAnswer answer = data->answer(2 * pairs[i] + side);
         const std::vector<int32_t>& found = all.at(2 * static_cast<int64_t>(i) + side);
         ASSERT_GE(found.size(), answer.ids.size());
         EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), found.begin()));

@@ -23,7 +23,7 @@ Tensor in_one_row(Memory& memory, const std::vector<T>& values) {
   return row;
 }
 
-void append(const Answer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
+void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
             Row& row) {
   row.starts.push_back(static_cast<int32_t>(row.ids.size()));
   row.ids.insert(row.ids.end(), answer.ids.begin(), answer.ids.end());
@@ -49,11 +49,11 @@ void fill_up(int64_t length, Row& row) {
 
 }  // namespace
 
-int64_t likelihood_tokens(const Answer& chosen, bool of_prompts) {
+int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts) {
   return of_prompts ? static_cast<int64_t>(chosen.ids.size()) - 1 : chosen.targets();
 }
 
-Batch batch_of_answers(Memory& memory, std::span<const Answer> answers, const AnswerBatchOptions& options) {
+Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, const AnswerBatchOptions& options) {
   const bool pairs = options.ld_alpha || options.likelihood != 0;
   require(!pairs || answers.size() % 2 == 0, "{} answers are no pairs", answers.size());
   Row row;

@@ -11,7 +11,7 @@
 namespace nought {
 
 /// The tokens of a prompt and of an answer to it, which begins at `begin`.
-struct Answer {
+struct JudgedAnswer {
   std::span<const int32_t> ids;
   int64_t begin = 0;
   int64_t number = 0;                         // see BatchSequence
@@ -29,11 +29,11 @@ struct AnswerBatchOptions {
   int64_t length = 0;                   // rows with fewer tokens are filled up; 0: none is
 };
 /// How many tokens have that weight.
-int64_t likelihood_tokens(const Answer& chosen, bool of_prompts);
+int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts);
 
 /// Answers in one row of documents: [1, tokens]. Two in a row are the chosen and the rejected one of a pair, where
 /// ld_alpha or likelihood are given. Without any a placeholder. What fills a row up are documents of their own, whose
 /// targets are ignored.
-Batch batch_of_answers(Memory& memory, std::span<const Answer> answers, const AnswerBatchOptions& options);
+Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, const AnswerBatchOptions& options);
 
 }  // namespace nought

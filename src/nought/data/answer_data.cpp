@@ -50,7 +50,7 @@ std::string without_end(std::string text, const Tokenizer& tokenizer) {
 /// Adds the pairs of a portion.
 class AnswerData::Encoder final : public CorpusVisitor {
  public:
-  Encoder(const AnswerOptions& options, const Tokenizer& tokenizer, AnswerData& out)
+  Encoder(const AnswerDataOptions& options, const Tokenizer& tokenizer, AnswerData& out)
       : options_(options), tokenizer_(tokenizer), out_(out) {}
 
   void text(std::string_view, bool, bool) override { refuse(); }
@@ -123,14 +123,14 @@ class AnswerData::Encoder final : public CorpusVisitor {
     return divergence(prompt, template_->trained_ids(messages, record.variables, false));
   }
 
-  const AnswerOptions& options_;
+  const AnswerDataOptions& options_;
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
   AnswerData& out_;
   std::vector<LabelledRecord> block_;
 };
 
-void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const AnswerOptions& options,
+void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const AnswerDataOptions& options,
                      int64_t most_bytes) {
   require<ConfigError>(file.extension() != kTokenFileExtension,
                        "{}: token files hold no pairs of answers: name the JSON files that they were made of",
@@ -150,7 +150,7 @@ void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const Ans
 }
 
 AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer& tokenizer,
-                            const AnswerOptions& options, int64_t most_bytes) {
+                            const AnswerDataOptions& options, int64_t most_bytes) {
   AnswerData data;
   data.max_length_ = options.max_length;
   data.has_labels_ = options.block > 0;
@@ -165,7 +165,7 @@ AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer
   return data;
 }
 
-Answer AnswerData::answer(int64_t index) const {
+JudgedAnswer AnswerData::answer(int64_t index) const {
   require(0 <= index && index < num_answers(), "no answer {} among {}", index, num_answers());
   const auto at = static_cast<size_t>(index);
   const int64_t begin = index == 0 ? 0 : ends_[at - 1];
@@ -194,7 +194,7 @@ std::vector<SourceShare> AnswerData::shares() const {
 
 void AnswerData::append(const AnswerData& from, Interval pairs) {
   for (int64_t index = 2 * pairs.begin; index < 2 * pairs.end; ++index) {
-    const Answer answer = from.answer(index);
+    const JudgedAnswer answer = from.answer(index);
     ids_.insert(ids_.end(), answer.ids.begin(), answer.ids.end());
     ends_.push_back(std::ssize(ids_));
     begins_.push_back(answer.begin);

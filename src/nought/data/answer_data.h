@@ -15,7 +15,7 @@
 
 namespace nought {
 
-struct AnswerOptions {
+struct AnswerDataOptions {
   int64_t max_length = 1024;  // tokens of a prompt with an answer: what is longer is cut at its end
   /// Answers are judged one by one: each has a partner, its prompt with the answer of the one before it, in blocks of
   /// so many neighbours; the first has that of the last. 0: answers are pairs.
@@ -35,8 +35,8 @@ class AnswerData {
  public:
   /// Reads and encodes files, of each at least the first `most_bytes`. IoError, and ConfigError, which names file and
   /// line; ConfigError also for token files and if no pair is left.
-  static AnswerData read(std::span<const DataSource> sources, const Tokenizer& tokenizer, const AnswerOptions& options,
-                         int64_t most_bytes = INT64_MAX);
+  static AnswerData read(std::span<const DataSource> sources, const Tokenizer& tokenizer,
+                         const AnswerDataOptions& options, int64_t most_bytes = INT64_MAX);
 
   int64_t num_pairs() const { return num_answers() / 2; }
   int64_t num_answers() const { return static_cast<int64_t>(begins_.size()); }
@@ -44,7 +44,7 @@ class AnswerData {
   int64_t num_tokens() const { return static_cast<int64_t>(ids_.size()); }
   int64_t num_targets() const;
   /// Answers 2i and 2i + 1 are those of pair i. Without number and reference.
-  Answer answer(int64_t index) const;
+  JudgedAnswer answer(int64_t index) const;
   /// The tokens of both answers of a pair, with the prompts.
   int64_t tokens_of_pair(int64_t pair) const;
   /// Whether answers are judged one by one.
@@ -65,7 +65,7 @@ class AnswerData {
   };
   /// Adds the pairs of another one behind those of the last source.
   void append(const AnswerData& from, Interval pairs);
-  void add(const std::filesystem::path& file, const Tokenizer& tokenizer, const AnswerOptions& options,
+  void add(const std::filesystem::path& file, const Tokenizer& tokenizer, const AnswerDataOptions& options,
            int64_t most_bytes);
 
   std::vector<int32_t> ids_;

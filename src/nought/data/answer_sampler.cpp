@@ -123,12 +123,12 @@ std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, Ans
   layout.accumulation = micro_batches_of(parts);
   std::vector<Batch> batches;
   for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
-    std::vector<Answer> answers;
+    std::vector<JudgedAnswer> answers;
     for (const int64_t place : parts[static_cast<size_t>(layout.part(micro))])
       for (const int64_t side : {0, 1}) {
         if (!(side == 0 ? sides.first : sides.second)) continue;
         const int64_t index = 2 * pairs[static_cast<size_t>(place)] + side;
-        Answer answer = data_->answer(index);
+        JudgedAnswer answer = data_->answer(index);
         answer.number = 2 * place + side;
         if (!reference_.empty()) answer.reference = reference_[static_cast<size_t>(index)];
         answers.push_back(answer);

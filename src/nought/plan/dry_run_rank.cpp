@@ -83,7 +83,7 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   // A row of answers has as many tokens for each pair as the micro-batches of steps have.
   const int64_t tokens = layout.row_tokens * rows / layout.micro_batch;
   const std::vector<int32_t> ids(static_cast<size_t>(tokens / (2 * rows)));
-  const std::vector<Answer> answers(static_cast<size_t>(2 * rows), Answer{.ids = ids});
+  const std::vector<JudgedAnswer> answers(static_cast<size_t>(2 * rows), JudgedAnswer{.ids = ids});
   return batch_of_answers(memory, answers, {.length = tokens});
 }
 

@@ -96,7 +96,7 @@ std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const Al
   std::vector<Batch> batches;
   const int64_t end = std::min((ranks.rank() + 1) * each, pairs);
   for (int64_t begin = ranks.rank() * each; std::ssize(batches) < ceil_div(each, size); begin += size) {
-    std::vector<Answer> answers;
+    std::vector<JudgedAnswer> answers;
     for (int64_t pair = begin; pair < std::min(begin + size, end); ++pair)
       for (const int64_t row : {pair, pairs + pair}) {
         const auto at = static_cast<size_t>(row);

@@ -114,9 +114,9 @@ namespace {
 RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional<int64_t> look = {}) {
   const DataPlan& plan = run.data;
   const std::vector<std::filesystem::path> files = text_files(plan);
-  const AnswerOptions options{.max_length = run.layout.seq_length,
-                              .block = run.alignment.of_labels() ? run.layout.micro_batch : 0,
-                              .corpus = corpus_of(plan, files, tokenizer)};
+  const AnswerDataOptions options{.max_length = run.layout.seq_length,
+                                  .block = run.alignment.of_labels() ? run.layout.micro_batch : 0,
+                                  .corpus = corpus_of(plan, files, tokenizer)};
   RunData data{
       .training = TokenDataset(std::make_shared<TokenArray>(tokenizer.vocab_size()), {}, run.layout.seq_length),
       .notes = describe_formats(files, options.corpus, tokenizer)};
