@@ -1,6 +1,7 @@
 // Logits that take more than one chunk: small vocabularies never need a second one.
 #include "support/gradient_check.h"
 #include "support/local_store.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/autograd/functions.h"
@@ -43,6 +44,7 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
   for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-6) << i;
 }
 
+NOUGHT_SIZE(medium);
 TEST(HeadChunks, logits_of_several_chunks_give_the_loss_and_gradients_of_one) {
   const Result whole = run_head({0, kTokens});
   Result halves = run_head({0, kTokens / 2});

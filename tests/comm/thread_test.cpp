@@ -29,6 +29,7 @@ TEST_P(ThreadRanks, workspace_is_bounded) { run_ranks(GetParam(), test::check_wo
 INSTANTIATE_TEST_SUITE_P(sizes, ThreadRanks, testing::Values(1, 3, 4, 5, 8));
 
 /// Under the sanitizers, too, which the others take long.
+NOUGHT_SIZE(medium);
 TEST(TwoThreadRanks, pass_every_check) { run_ranks(2, test::check_communicator); }
 
 template <class F>

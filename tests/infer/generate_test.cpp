@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/golden.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +88,7 @@ Shared generate_on(const std::string& name, int ranks, const GenerationSizes& si
 }
 
 /// Greedy and sampled, whichever ranks share matrices, layers and experts.
+NOUGHT_SIZE(medium);
 TEST(Generate, every_product_of_ranks_gets_the_text_of_one) {
   const std::vector<std::pair<int, GenerationSizes>> dense{{2, {.pipeline = 2}},
                                                            {3, {.pipeline = 3}},

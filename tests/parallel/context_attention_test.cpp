@@ -5,6 +5,7 @@
 
 #include "support/context_checks.h"
 #include "support/guarded_context.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -40,11 +41,13 @@ TEST(ContextAttention, whole_rows_agree_with_one_rank) {
     expect_agreement(ranks, {{.rows = 1, .length = 16}, {.rows = 2, .length = 37}, {.rows = 3, .length = 5}});
 }
 
+NOUGHT_SIZE(medium);
 TEST(ContextAttention, random_documents_masks_and_layouts_agree_with_one_rank) {
   for (const int ranks : {2, 3, 4})
     expect_agreement(ranks, random_cases(100 * static_cast<uint64_t>(ranks), 25, DType::f64));
 }
 
+NOUGHT_SIZE(medium);
 TEST(ContextAttention, f32_and_bf16_agree_with_one_rank) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int ranks : {2, 4})

@@ -6,6 +6,7 @@
 #include "support/context_checks.h"
 #include "support/context_traffic.h"
 #include "support/guarded_context.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -59,11 +60,13 @@ TEST(ContextHeads, each_rank_gets_the_heads_that_its_queries_read) {
   EXPECT_THROW(each(12, 6, 4), ShapeError);
 }
 
+NOUGHT_SIZE(medium);
 TEST(ContextHeads, attention_over_random_documents_agrees_with_one_rank) {
   for (const int ranks : {2, 3, 4})
     expect_agreement(ranks, random_cases(ranks, 100 * static_cast<uint64_t>(ranks), DType::f64));
 }
 
+NOUGHT_SIZE(medium);
 TEST(ContextHeads, f32_and_bf16_agree_with_one_rank) {
   for (const DType dtype : {DType::f32, DType::bf16}) expect_agreement(4, random_cases(4, 1000, dtype));
 }

@@ -1,6 +1,7 @@
 // What an adapter's run keeps: the frozen model, and of the adapter what ZeRO keeps of a whole model, by the formula of
 // the stage.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/models/adapter_modules.h"
@@ -22,6 +23,7 @@ ModelConfig even_llama() {
                                  {"tie_word_embeddings", false}});
 }
 
+NOUGHT_SIZE(medium);
 TEST(AdapterMemory, is_the_frozen_base_and_what_the_stage_keeps_of_the_adapter) {
   constexpr int64_t kRanks = 2, kGradient = 2;
   for (const bool dora : {false, true})
@@ -47,6 +49,7 @@ TEST(AdapterMemory, is_the_frozen_base_and_what_the_stage_keeps_of_the_adapter) 
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST(AdapterMemory, of_a_base_in_codes_is_4_127_bits_a_weight) {
   constexpr int64_t kRanks = 2;
   const ModelConfig base = even_llama();

@@ -1,6 +1,7 @@
 #include "nought/plan/chart.h"
 
 #include "support/plan_report.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,7 @@ std::vector<Prediction> places_of(const Pipeline& pipeline) {
   return places;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Chart, has_a_bar_for_every_rank_of_a_pipeline_with_the_stages_that_it_holds) {
   const auto draw = [](const Pipeline& pipeline) {
     return to_svg({draw_memory(test::small_report(), places_of(pipeline))});

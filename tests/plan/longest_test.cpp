@@ -1,6 +1,7 @@
 #include "nought/plan/longest.h"
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::longest_test {
@@ -31,6 +32,7 @@ TEST(Longest, more_ranks_per_sequence_fit_a_longer_one) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Longest, mlps_in_tiles_fit_a_longer_one) {
   const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
                                                      {"vocab_size", 64},

@@ -38,6 +38,7 @@ int64_t bubble(const test::PipelineCase& each) {
   return -1;
 }
 
+NOUGHT_SIZE(medium);
 TEST(PipelineTimeline, with_equal_passes_the_bubble_is_that_of_the_closed_form) {
   test::for_each_pipeline([](const test::PipelineCase& each) {
     const PipelineTimeline made = timeline(each.pipeline, each.micro_batches);
@@ -97,6 +98,7 @@ TEST(PipelineTimeline, a_slow_stage_sets_the_pace) {
   EXPECT_THROW(pipeline_timeline({S::gpipe, 2, 1}, 4, times), Error);
 }
 
+NOUGHT_SIZE(medium);
 TEST(PipelineTimeline, no_two_passes_of_a_rank_overlap) {
   test::for_each_pipeline([](const test::PipelineCase& each) {
     if (each.micro_batches > 8) return;
