@@ -20,7 +20,7 @@ declare -A command=(
 # Limits of three times what a part takes on two quiet cores from a cold cache, which is 35 minutes for all of them: other
 # machines are half as fast. Whoever calls this ends it after 90 minutes, so all parts together end before: then one that
 # hangs is named.
-declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [cuda]=10 [sanitizers]=36 [haswell]=6)
+declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [cuda]=18 [sanitizers]=40 [haswell]=6)
 minutes_of_all=88
 declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [haswell]=build)
 declare -A result
