@@ -11,7 +11,6 @@
 #include "support/run_program.h"
 #include "support/sweep.h"
 #include "support/tagged_processes.h"
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -55,18 +54,7 @@ class KilledRun {
                                    "training.save_total_limit=2"};
     if (!list_checkpoints(output_).empty()) words.push_back(done() ? "--overwrite" : "--resume");
     fs::remove(output_ / "trainer_state.json");  // so that the next start resumes this one
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    launcher_ = fork();
-    if (launcher_ == 0) {
-      putenv(tag_.data());
-      setenv("TMPDIR", (folder_ / "tmp").c_str(), 1);
-      const int log = open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-      dup2(open("/dev/null", O_RDONLY), 0), dup2(log, 1), dup2(log, 2);
-      execv(arguments[0], arguments.data());
-      _exit(127);
-    }
+    launcher_ = test::start_tagged(std::move(words), tag_, folder_.path());
     launchers_.push_back(launcher_);
   }
 

@@ -11,7 +11,6 @@
 #include "support/run_file.h"
 #include "support/sweep.h"
 #include "support/tagged_processes.h"
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,18 +62,7 @@ class Supervised {
                                    "training.output_dir=" + output_.string()};
     words.insert(words.end(), words_.begin(), words_.end());
     if (!list_checkpoints(output_).empty()) words.emplace_back("--resume");
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    supervisor_ = fork();
-    if (supervisor_ == 0) {
-      putenv(tag_.data());
-      setenv("TMPDIR", (folder_ / "tmp").c_str(), 1);
-      const int log = open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-      dup2(open("/dev/null", O_RDONLY), 0), dup2(log, 1), dup2(log, 2);
-      execv(arguments[0], arguments.data());
-      _exit(127);
-    }
+    supervisor_ = test::start_tagged(std::move(words), tag_, folder_.path());
   }
   ~Supervised() {
     for (const pid_t left : test::processes_with(tag_)) kill(left, SIGKILL);

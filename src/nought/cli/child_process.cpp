@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -49,6 +50,23 @@ void EndingSignals::restore() const { pthread_sigmask(SIG_SETMASK, &before_, nul
 int EndingSignals::take() const {
   signalfd_siginfo info{};
   return read(fd(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+pid_t start_child(std::string_view what, ChildProgram program, const EndingSignals& signals) {
+  const std::vector<char*> arguments = pointers(program.arguments), environment = pointers(program.environment);
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const pid_t parent = getpid(), child = fork();
+  require<DeviceError>(child >= 0, "cannot start {}: {}", what, std::strerror(errno));
+  if (child != 0) return child;
+  signals.restore();
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  dup2(null.get(), STDIN_FILENO);
+  if (program.out >= 0) dup2(program.out, STDOUT_FILENO);
+  if (program.err >= 0) dup2(program.err, STDERR_FILENO);
+  execve(program.path.c_str(), arguments.data(), environment.data());
+  _exit(127);
 }
 
 Pipe::Pipe() {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace nought {
 
 class FileDescriptor {
@@ -47,6 +49,17 @@ class EndingSignals {
   sigset_t set_, before_;
   std::optional<FileDescriptor> fd_;
 };
+
+/// A program with all of its environment, which gets no input. out, err: where what it says goes; below 0: where this
+/// process says it.
+struct ChildProgram {
+  std::string path;
+  std::vector<std::string> arguments, environment;
+  int out = -1, err = -1;
+};
+/// Starts it in a process group of its own, so that Ctrl-C reaches it once, through this process; and it ends with this
+/// process, whatever ends that. DeviceError "cannot start `what`".
+pid_t start_child(std::string_view what, ChildProgram program, const EndingSignals& signals);
 
 /// A pipe through which the job says something to the launcher.
 class Pipe {

@@ -12,7 +12,7 @@ namespace nought {
 struct Host {
   std::string name;
   int slots = 0;  // ranks that it takes
-  int line = 0;   // of the file, 1 for the first
+  int line = 0;   // where it stands in the file; the first line is 1
 };
 
 /// "HOST slots=N" lines; empty ones and what follows # say nothing. ConfigError, with file and line, for any other

@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,24 +32,6 @@ namespace nought {
 namespace {
 
 constexpr std::chrono::seconds kGrace{10};  // what mpirun gets to end its ranks after a signal
-
-/// In a process group of its own, so that Ctrl-C reaches it once, through us; and it ends with us whatever ends us.
-pid_t start(MpirunCommand command, const Pipe& out, const Pipe& err, const EndingSignals& signals) {
-  const std::vector<char*> arguments = pointers(command.arguments), environment = pointers(command.environment);
-  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const pid_t parent = getpid(), child = fork();
-  require<DeviceError>(child >= 0, "cannot start mpirun: {}", std::strerror(errno));
-  if (child != 0) return child;
-  signals.restore();
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  dup2(null.get(), STDIN_FILENO);
-  dup2(out.write_end(), STDOUT_FILENO);
-  dup2(err.write_end(), STDERR_FILENO);
-  execve(arguments[0], arguments.data(), environment.data());
-  _exit(127);
-}
 
 /// How a job ends: the wait status of mpirun, and the signals that came before.
 struct Ending {
@@ -223,7 +202,13 @@ int run_mpirun(const MpirunJob& job) {
 
   const EndingSignals signals;
   Pipe out, err;
-  const pid_t child = start(std::move(command), out, err, signals);
+  const pid_t child = start_child("mpirun",
+                                  {.path = command.arguments[0],
+                                   .arguments = std::move(command.arguments),
+                                   .environment = std::move(command.environment),
+                                   .out = out.write_end(),
+                                   .err = err.write_end()},
+                                  signals);
   out.close_write_end(), err.close_write_end();
   struct sigaction ignored {
   }, on_closed_pipe{};

@@ -34,7 +34,7 @@ class RestartPolicy {
  private:
   int64_t restarts_, left_;
   double first_pause_;
-  int64_t checkpoint_;  // of the last failure
+  int64_t checkpoint_;  // the one that was the last when a job failed last
   int64_t step_ = -1;
   int same_ = 0;
   std::string give_up_;

@@ -15,6 +15,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/base/text.h"
+#include "nought/base/timing.h"
 #include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/restart_policy.h"
@@ -31,11 +32,6 @@ constexpr const char* kRestartLog = "restarts.jsonl";
 constexpr std::chrono::seconds kBeyondTimeout{5};  // in which a rank tells of a collective that timed out
 constexpr int kUsageError = 2;
 constexpr int kFailedStarts = 2;  // so many in a row, and the run gets less ranks
-
-double now_since_1970() {
-  using Seconds = std::chrono::duration<double>;
-  return std::chrono::duration_cast<Seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// The checkpoints of this run among those of its folder, of which others may have been there before.
 class OwnCheckpoints {
@@ -116,7 +112,7 @@ class Supervisor {
   int run_to_end() {
     for (;;) {
       const std::optional<OwnCheckpoints::Last> before = checkpoints_.last();
-      const double begin = now_since_1970();
+      const double begin = seconds_since_1970();
       const JobEnd end = run_supervised({.arguments = run_.arguments(before.has_value(), ranks_),
                                          .ranks = ranks_.ranks,
                                          .patience = run_.timeout + kBeyondTimeout,
@@ -141,7 +137,7 @@ class Supervisor {
     const int64_t kept = last ? last->step : run_.first_step;
     const int64_t step = std::max(end.step, kept + 1);  // a step whose checkpoint is complete is made
     const std::optional<double> pause = policy_.after({step, kept, end.cause});
-    const double now = now_since_1970();
+    const double now = seconds_since_1970();
     note(end, {{"step", step},
                {"checkpoint", kept},
                {"steps_lost", step - 1 - kept},
@@ -161,7 +157,8 @@ class Supervisor {
   }
 
   void note(const JobEnd& end, const OrderedJson& more) const {
-    OrderedJson record{{"time", now_since_1970()}, {"cause", end.cause}, {"exit_code", end.code}, {"hung", end.hung}};
+    OrderedJson record{
+        {"time", seconds_since_1970()}, {"cause", end.cause}, {"exit_code", end.code}, {"hung", end.hung}};
     record["host"] = end.host.empty() ? OrderedJson() : OrderedJson(end.host);
     record["rank"] = end.rank < 0 ? OrderedJson() : OrderedJson(end.rank);
     record.update(more);

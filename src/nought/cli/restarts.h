@@ -34,7 +34,7 @@ struct SupervisedRun {
   std::filesystem::path output_dir = {};
   int ranks = 1;
   bool all_here = true;             // no rank is on another host
-  std::chrono::seconds timeout{0};  // of collectives: so long a run may stand still
+  std::chrono::seconds timeout{0};  // a run may stand still as long as a collective may take
   int64_t first_step = 0;           // updates that are made when it begins
   ElasticRanks elastic = {};        // the numbers of ranks that it may have, with --min-ranks
   /// The command line, without the program, that begins the run; or resumes it.

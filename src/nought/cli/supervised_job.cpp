@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,24 +48,14 @@ class ErrorLines {
   std::string line_, message_;
 };
 
-/// Ends with its parent, whatever ends that; and gets Ctrl-C from it alone.
 pid_t start_self(const SupervisedJob& job, const FlightKeeper& keeper, const Pipe& err, const EndingSignals& signals) {
-  std::vector<std::string> words{"nought"}, variables{keeper.variable(), fmt::format("{}=1", kSupervisedVariable)};
-  words.insert(words.end(), job.arguments.begin(), job.arguments.end());
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
-  const std::vector<char*> arguments = pointers(words), environment = pointers(variables);
-  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const pid_t parent = getpid(), child = fork();
-  require<DeviceError>(child >= 0, "cannot start the run: {}", std::strerror(errno));
-  if (child != 0) return child;
-  signals.restore();
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  dup2(null.get(), STDIN_FILENO);
-  dup2(err.write_end(), STDERR_FILENO);
-  execve("/proc/self/exe", arguments.data(), environment.data());
-  _exit(127);
+  ChildProgram self{.path = "/proc/self/exe",
+                    .arguments = {"nought"},
+                    .environment = {keeper.variable(), fmt::format("{}=1", kSupervisedVariable)},
+                    .err = err.write_end()};
+  self.arguments.insert(self.arguments.end(), job.arguments.begin(), job.arguments.end());
+  for (char** variable = environ; *variable != nullptr; ++variable) self.environment.emplace_back(*variable);
+  return start_child("the run", std::move(self), signals);
 }
 
 void kill_descendants() {

@@ -17,8 +17,8 @@ struct JobEnd {
   int wish = 0;       // the signal by which the user wished the end; 0: none
   bool hung = false;  // nothing moved for too long
   std::string cause;  // one line
-  std::string host;   // of the rank that was lost; "" if that is not known
-  int rank = -1;      // the same
+  std::string host;   // where the lost rank was; "" if that is not known
+  int rank = -1;      // which rank was lost; -1 if that is not known
   int64_t step = 0;   // that was made, 1 for the first; 0: none had begun
 };
 

@@ -78,7 +78,7 @@ ElasticBatch best_of(const Search& search) {
 /// How the section's numbers become those of the search: version 0.2 counts nodes.
 struct Unit {
   int64_t gpus = 1;        // ranks of a node; 1: ranks are counted
-  int64_t data_ranks = 1;  // of them, those that read different samples
+  int64_t data_ranks = 1;  // the ranks that read different samples
 };
 
 Unit unit_of(const DsElasticity& section) {

@@ -1,19 +1,12 @@
 #include "nought/observe/metrics.h"
 
-#include <chrono>
 #include <sstream>
 
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
+#include "nought/base/timing.h"
 
 namespace nought {
-
-namespace {
-double seconds_since_1970() {
-  using Seconds = std::chrono::duration<double>;
-  return std::chrono::duration_cast<Seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-}  // namespace
 
 void MetricsWriter::on_start(const RunSummary& summary) {
   std::string kept;
