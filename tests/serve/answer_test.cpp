@@ -1,19 +1,11 @@
 #include "nought/serve/answer.h"
 
+#include "serve/kept_reply.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought::answer_test {
 namespace {
-
-struct Kept final : HttpReply {
-  void send(int, std::string_view, std::string body, const Headers&) override { text = std::move(body); }
-  void begin(std::string_view, const Headers&) override {}
-  void write(std::string piece) override { text += piece; }
-  void finish() override {}
-  void on_gone(std::function<void()>) override {}
-  std::string text;
-};
 
 /// What is answered to a request whose reply is this text, token by token.
 std::string answer_of(AnswerOptions options, const std::string& text) {
@@ -21,7 +13,7 @@ std::string answer_of(AnswerOptions options, const std::string& text) {
   ServeMetrics metrics;
   options.chat = true;
   options.id = "chatcmpl-7";
-  const auto reply = std::make_shared<Kept>();
+  const auto reply = std::make_shared<test::KeptReply>();
   const auto answer = std::make_shared<Answer>(options, reply, *tokenizer, metrics);
   const std::shared_ptr<RequestListener> choice = answer->add_choice({1, 2}, true);
   choice->on_start(0);

@@ -1,5 +1,6 @@
 #include "nought/serve/responses_api.h"
 
+#include "serve/kept_reply.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/json.h"
@@ -7,15 +8,6 @@
 
 namespace nought::responses_api_test {
 namespace {
-
-struct Kept final : HttpReply {
-  void send(int, std::string_view, std::string body, const Headers&) override { text = std::move(body); }
-  void begin(std::string_view, const Headers&) override {}
-  void write(std::string piece) override { text += piece; }
-  void finish() override {}
-  void on_gone(std::function<void()>) override {}
-  std::string text;
-};
 
 TEST(ResponsesApi, a_request_becomes_that_of_a_chat) {
   EXPECT_EQ(chat_of_response(R"({"model": "m", "instructions": "Be kind.", "input": [
@@ -51,7 +43,7 @@ TEST(ResponsesApi, a_request_becomes_that_of_a_chat) {
 }
 
 TEST(ResponsesApi, a_stream_ends_with_what_a_whole_answer_is) {
-  const auto kept = std::make_shared<Kept>();
+  const auto kept = std::make_shared<test::KeptReply>();
   ResponseReply whole(kept);
   whole.set_request({{"input", "Hi"}});
   whole.send(200, "application/json", R"({"id": "chatcmpl-7", "created": 3, "model": "m", "choices": [{"message":

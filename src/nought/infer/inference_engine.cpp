@@ -182,7 +182,8 @@ std::vector<float> InferenceEngine::embedding_of(const Sequence& sequence) {
     const NextTokens next{sequence.slot, part, /*wants_every=*/true};
     rows = context_.to_host<float>(decoder_.next_hidden(context_, std::span(&next, 1), cache_));
     if (pooling == Pooling::cls) break;
-    for (size_t i = 0; i < rows.size(); ++i) sums[i % static_cast<size_t>(hidden)] += rows[i];
+    for (size_t i = 0; pooling == Pooling::mean && i < rows.size(); ++i)
+      sums[i % static_cast<size_t>(hidden)] += rows[i];
   }
   if (pooling == Pooling::mean) {
     std::vector<float> mean;

@@ -1,7 +1,6 @@
 #include "nought/serve/answer_constraint.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "nought/grammar/json_schema.h"
 #include "nought/grammar/regex_grammar.h"
@@ -31,18 +30,24 @@ struct CallForm {
   std::string begin, before_name, before_arguments, after, between, end;
 };
 CallForm call_form(ToolForm form) {
+  using namespace reply_marker;
   switch (form) {
     case ToolForm::hermes:
-      return {"", "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>", "\n", ""};
-    case ToolForm::mistral:
-      return {"[TOOL_CALLS][", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"};
-    case ToolForm::deepseek_v3:
-      return {"<｜tool▁calls▁begin｜>",
-              "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-              "\n```json\n",
-              "\n```<｜tool▁call▁end｜>",
+      return {"",
+              fmt::format("{}\n{{\"name\": \"", kHermesCall),
+              "\", \"arguments\": ",
+              fmt::format("}}\n{}", kHermesCallEnd),
               "\n",
-              "<｜tool▁calls▁end｜>"};
+              ""};
+    case ToolForm::mistral:
+      return {fmt::format("{}[", kMistralCalls), "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"};
+    case ToolForm::deepseek_v3:
+      return {std::string(kDeepSeekCalls),
+              fmt::format("{}function{}", kDeepSeekCall, kDeepSeekSeparator),
+              "\n```json\n",
+              fmt::format("\n```{}", kDeepSeekCallEnd),
+              "\n",
+              std::string(kDeepSeekCallsEnd)};
     default:
       return {"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""};
   }
@@ -124,19 +129,20 @@ class Maker {
     if (reply_.tools == ToolForm::llama3_json)
       throw ApiError(400, "tools: strict is not supported with tool_choice \"auto\" where calls have no marker",
                      "tools");
-    const std::string marker = form.begin.empty() ? "<tool_call>" : form.begin;
+    const std::string begin = form.begin.empty() ? std::string(reply_marker::kHermesCall) : form.begin;
     const Expression all = calls();
     // The marker has been read where a call begins behind text.
-    const Expression text_before = grammar_.without(marker);
+    const Expression text_before = grammar_.without(begin);
     return grammar_.choice({text_before, grammar_.sequence({text_before, all})});
   }
 
   Expression after_thinking(Expression answer) {
     if (reply_.reasoning == ReasoningForm::none) return answer;
     const Expression breaks = grammar_.repeat(text("\n"), 0, 2);
-    const Expression thoughts = grammar_.sequence({grammar_.until("</think>"), breaks});
+    const Expression thoughts = grammar_.sequence({grammar_.until(reply_marker::kThinkEnd), breaks});
     if (reply_.thinks || reply_.reasoning == ReasoningForm::deepseek_r1) return grammar_.sequence({thoughts, answer});
-    return grammar_.sequence({grammar_.optional(grammar_.sequence({text("<think>"), thoughts})), answer});
+    return grammar_.sequence(
+        {grammar_.optional(grammar_.sequence({text(std::string(reply_marker::kThink)), thoughts})), answer});
   }
 
   const AnswerConstraint& constraint_;
@@ -152,11 +158,7 @@ void read_tool(const OrderedJson& value, const std::string& name, AnswerConstrai
   tool.finish();
   JsonFields parts(*function, tool.param("function"));
   AnswerConstraint::Tool read{.name = parts.text("name").value_or(""), .field = parts.param("parameters")};
-  const bool named =
-      !read.name.empty() && read.name.size() <= 128 &&
-      std::all_of(read.name.begin(), read.name.end(), [](unsigned char each) {
-        return std::isalnum(each) || each == '_' || each == '-' || each == '.' || each == ':' || each == '/';
-      });
+  const bool named = read.name.size() <= 128 && is_function_name(read.name);
   if (!named) parts.wrong("name", "at most 128 letters, digits and any of _-.:/");
   parts.text("description");
   if (const OrderedJson* parameters = parts.find("parameters")) {
@@ -292,16 +294,12 @@ std::shared_ptr<TokenMasks> AnswerMasks::of(const AnswerConstraint& constraint, 
     return last_.front().second;
   }
   if (!tokens_) {
-    const std::vector<std::string> markers{"<tool_call>",
-                                           "</tool_call>",
-                                           "[TOOL_CALLS]",
-                                           "<think>",
-                                           "</think>",
-                                           "<｜tool▁calls▁begin｜>",
-                                           "<｜tool▁call▁begin｜>",
-                                           "<｜tool▁sep｜>",
-                                           "<｜tool▁call▁end｜>",
-                                           "<｜tool▁calls▁end｜>"};
+    std::vector<std::string> markers;
+    for (const std::string_view each :
+         {reply_marker::kHermesCall, reply_marker::kHermesCallEnd, reply_marker::kMistralCalls, reply_marker::kThink,
+          reply_marker::kThinkEnd, reply_marker::kDeepSeekCalls, reply_marker::kDeepSeekCall,
+          reply_marker::kDeepSeekSeparator, reply_marker::kDeepSeekCallEnd, reply_marker::kDeepSeekCallsEnd})
+      markers.emplace_back(each);
     tokens_ = std::make_shared<const TokenBytes>(tokenizer_, markers);
   }
   last_.emplace_front(name, std::make_shared<TokenMasks>(constraint.grammar(reply), tokens_));

@@ -153,7 +153,7 @@ bool opens_thinking(std::span<const int32_t> prompt, const ServedModel& model) {
   if (model.reasoning_form == ReasoningForm::none) return false;
   constexpr size_t kLast = 32;  // tokens; the marker may be spelt in single bytes
   const std::string end = model.tokenizer.decode(prompt.last(std::min(prompt.size(), kLast)));
-  return std::string_view(end).substr(0, end.find_last_not_of(" \r\n") + 1).ends_with("<think>");
+  return std::string_view(end).substr(0, end.find_last_not_of(" \r\n") + 1).ends_with(reply_marker::kThink);
 }
 
 }  // namespace

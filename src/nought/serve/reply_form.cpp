@@ -1,5 +1,7 @@
 #include "nought/serve/reply_form.h"
 
+#include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,12 @@ std::string probe_text(const ChatTemplate& chat, const OrderedJson& answer) {
 
 }  // namespace
 
+bool is_function_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char each) {
+    return std::isalnum(each) || each == '_' || each == '-' || each == '.' || each == ':' || each == '/';
+  });
+}
+
 ToolForm tool_form_of(const ChatTemplate& chat, const Tokenizer& tokenizer) {
   const OrderedJson call{{"id", "probe0000"},
                          {"type", "function"},
@@ -43,21 +51,23 @@ ToolForm tool_form_of(const ChatTemplate& chat, const Tokenizer& tokenizer) {
     const size_t at = text.rfind(marker, name);
     return name != std::string::npos && at != std::string::npos && name - at < 80;
   };
-  if (before("<tool_call>") && text.find("\"arguments\"", name) != std::string::npos) return ToolForm::hermes;
-  if (before("[TOOL_CALLS]")) return ToolForm::mistral;
-  if (before("<｜tool▁call▁begin｜>")) return ToolForm::deepseek_v3;
+  if (before(reply_marker::kHermesCall) && text.find("\"arguments\"", name) != std::string::npos)
+    return ToolForm::hermes;
+  if (before(reply_marker::kMistralCalls)) return ToolForm::mistral;
+  if (before(reply_marker::kDeepSeekCall)) return ToolForm::deepseek_v3;
   if (before("{\"name\": \"") && text.find("\"parameters\"", name) != std::string::npos) return ToolForm::llama3_json;
   if (name != std::string::npos) return ToolForm::none;  // a form that is not known here
-  if (tokenizer.find("<tool_call>")) return ToolForm::hermes;
-  if (tokenizer.find("[TOOL_CALLS]")) return ToolForm::mistral;
-  if (tokenizer.find("<｜tool▁call▁begin｜>")) return ToolForm::deepseek_v3;
-  return tokenizer.find("<|python_tag|>") ? ToolForm::llama3_json : ToolForm::none;
+  if (tokenizer.find(reply_marker::kHermesCall)) return ToolForm::hermes;
+  if (tokenizer.find(reply_marker::kMistralCalls)) return ToolForm::mistral;
+  if (tokenizer.find(reply_marker::kDeepSeekCall)) return ToolForm::deepseek_v3;
+  return tokenizer.find(reply_marker::kLlamaCalls) ? ToolForm::llama3_json : ToolForm::none;
 }
 
 ReasoningForm reasoning_form_of(const ChatTemplate& chat, const Tokenizer& tokenizer) {
-  if (tokenizer.find("<think>")) return ReasoningForm::qwen3;
+  if (tokenizer.find(reply_marker::kThink)) return ReasoningForm::qwen3;
   const OrderedJson answer{{"role", "assistant"}, {"content", "probe"}, {"reasoning_content", "probe_reason"}};
-  return probe_text(chat, answer).find("<think>") == std::string::npos ? ReasoningForm::none : ReasoningForm::qwen3;
+  return probe_text(chat, answer).find(reply_marker::kThink) == std::string::npos ? ReasoningForm::none
+                                                                                  : ReasoningForm::qwen3;
 }
 
 }  // namespace nought

@@ -40,6 +40,18 @@ struct EnumNames<ReasoningForm> {
       {{ReasoningForm::none, "none"}, {ReasoningForm::qwen3, "qwen3"}, {ReasoningForm::deepseek_r1, "deepseek_r1"}}};
 };
 
+/// What models write around thinking and calls.
+namespace reply_marker {
+inline constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kHermesCall = "<tool_call>",
+                                  kHermesCallEnd = "</tool_call>", kMistralCalls = "[TOOL_CALLS]",
+                                  kLlamaCalls = "<|python_tag|>", kDeepSeekCalls = "<｜tool▁calls▁begin｜>",
+                                  kDeepSeekCall = "<｜tool▁call▁begin｜>", kDeepSeekSeparator = "<｜tool▁sep｜>",
+                                  kDeepSeekCallEnd = "<｜tool▁call▁end｜>", kDeepSeekCallsEnd = "<｜tool▁calls▁end｜>";
+}  // namespace reply_marker
+
+/// Whether a function may have this name: letters, digits and any of _-.:/
+bool is_function_name(std::string_view text);
+
 /// The form in which the template writes a call that it is given; if it takes none, what the tokenizer has a token for.
 ToolForm tool_form_of(const ChatTemplate& chat, const Tokenizer& tokenizer);
 /// qwen3 if the tokenizer has a token for the marker, or the template writes it.

@@ -1,7 +1,6 @@
 #include "nought/serve/reply_parser.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 namespace nought {
@@ -22,21 +21,18 @@ bool JsonExtent::push(char byte) {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kCallEnd = "</tool_call>";
-constexpr std::string_view kDeepSeekCall = "<｜tool▁call▁begin｜>", kDeepSeekSeparator = "<｜tool▁sep｜>",
-                           kDeepSeekCallEnd = "<｜tool▁call▁end｜>", kDeepSeekEnd = "<｜tool▁calls▁end｜>";
 constexpr size_t kLongestName = 256;
 
-std::string marker_of(ToolForm form) {
+std::string_view marker_of(ToolForm form) {
   switch (form) {
     case ToolForm::hermes:
-      return "<tool_call>";
+      return reply_marker::kHermesCall;
     case ToolForm::llama3_json:
-      return "<|python_tag|>";
+      return reply_marker::kLlamaCalls;
     case ToolForm::mistral:
-      return "[TOOL_CALLS]";
+      return reply_marker::kMistralCalls;
     case ToolForm::deepseek_v3:
-      return "<｜tool▁calls▁begin｜>";
+      return reply_marker::kDeepSeekCalls;
     case ToolForm::none:
       break;
   }
@@ -70,12 +66,6 @@ std::optional<size_t> value_end(std::string_view text, size_t from) {
 std::optional<std::string> string_of(std::string_view json) {
   const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
-}
-
-bool is_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char each) {
-    return std::isalnum(each) || each == '_' || each == '-' || each == '.' || each == ':' || each == '/';
-  });
 }
 
 }  // namespace
@@ -153,9 +143,9 @@ bool ReplyParser::start() {
   const size_t at = held_.find_first_not_of(kSpace);
   if (at == std::string::npos) return false;
   const std::string_view rest = std::string_view(held_).substr(at);
-  if (rest.size() < kThink.size() && kThink.starts_with(rest)) return false;
-  if (rest.starts_with(kThink)) {
-    held_.erase(0, at + kThink.size());
+  if (rest.size() < reply_marker::kThink.size() && reply_marker::kThink.starts_with(rest)) return false;
+  if (rest.starts_with(reply_marker::kThink)) {
+    held_.erase(0, at + reply_marker::kThink.size());
     trims_ = true;
     state_ = State::thinking;
   } else {
@@ -166,11 +156,12 @@ bool ReplyParser::start() {
 
 bool ReplyParser::thinking() {
   if (trims_) held_.erase(0, held_.find_first_not_of(kSpace));
-  const size_t end = held_.find(kThinkEnd);
-  const size_t known = end == std::string::npos ? certain(held_, kThinkEnd) : trimmed(held_.substr(0, end));
+  const size_t end = held_.find(reply_marker::kThinkEnd);
+  const size_t known =
+      end == std::string::npos ? certain(held_, reply_marker::kThinkEnd) : trimmed(held_.substr(0, end));
   if (known > 0) trims_ = false;
   emit(ReplyPart::Kind::reasoning, held_.substr(0, known));
-  held_.erase(0, end == std::string::npos ? known : end + kThinkEnd.size());
+  held_.erase(0, end == std::string::npos ? known : end + reply_marker::kThinkEnd.size());
   if (end == std::string::npos) return false;
   trims_ = true;
   state_ = State::content;
@@ -206,12 +197,12 @@ bool ReplyParser::call() {
   if (held_.empty()) return false;
   const bool mistral = options_.tools == ToolForm::mistral;
   if (options_.tools == ToolForm::deepseek_v3) {
-    for (const std::string_view marker : {kDeepSeekCall, kDeepSeekEnd}) {
+    for (const std::string_view marker : {reply_marker::kDeepSeekCall, reply_marker::kDeepSeekCallsEnd}) {
       const std::optional<bool> is = begins(marker);
       if (!is) return false;
       if (!*is) continue;
       take(marker.size());
-      if (marker == kDeepSeekCall) return state_ = State::name, true;
+      if (marker == reply_marker::kDeepSeekCall) return state_ = State::name, true;
       return to_content();
     }
     return give_back();
@@ -225,7 +216,7 @@ bool ReplyParser::call() {
   } else if (mistral && listed_ && held_[0] == ']') {
     take(1);
     return to_content();
-  } else if (mistral && !listed_ && is_name(held_.substr(0, 1))) {
+  } else if (mistral && !listed_ && is_function_name(held_.substr(0, 1))) {
     state_ = State::name;
   } else {
     return give_back();
@@ -238,15 +229,16 @@ bool ReplyParser::name() {
   if (end == std::string::npos) return held_.size() > kLongestName ? give_back() : false;
   std::string head = held_.substr(0, end);
   if (options_.tools == ToolForm::deepseek_v3) {
-    const size_t separator = head.find(kDeepSeekSeparator);
+    const size_t separator = head.find(reply_marker::kDeepSeekSeparator);
     if (separator == std::string::npos) return give_back();
-    std::string first = head.substr(0, separator), second = head.substr(separator + kDeepSeekSeparator.size());
+    std::string first = head.substr(0, separator),
+                second = head.substr(separator + reply_marker::kDeepSeekSeparator.size());
     head = first == "function" ? second.substr(0, second.find('\n')) : first;
   } else {
     head = head.substr(0, head.find('['));
   }
   head.resize(trimmed(head));
-  if (!is_name(head)) return give_back();
+  if (!is_function_name(head)) return give_back();
   begin_call(head);
   take(end);
   state_ = State::arguments;
@@ -312,7 +304,8 @@ bool ReplyParser::call_end() {
     case ToolForm::hermes:
     case ToolForm::deepseek_v3: {
       const bool hermes = options_.tools == ToolForm::hermes;
-      for (const std::string_view marker : {hermes ? kCallEnd : std::string_view("```"), kDeepSeekCallEnd}) {
+      for (const std::string_view marker :
+           {hermes ? reply_marker::kHermesCallEnd : std::string_view("```"), reply_marker::kDeepSeekCallEnd}) {
         const std::optional<bool> is = begins(marker);
         if (!is) return false;
         if (*is) take(marker.size());
