@@ -134,7 +134,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   RunPlan plan = options.plan(world.size());
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
-  std::array<double, 1> row_tokens{};  // of the first rank, which alone has looked at the data
+  std::array<double, 1> row_tokens{};  // see Layout; the first rank alone has looked at the data
   if (first) {
     folder.emplace(plan.output_dir);
     const ReadyRun ready = ready_run(plan, options.mode());

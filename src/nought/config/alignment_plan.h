@@ -35,7 +35,7 @@ struct EnumNames<AlignmentMethod> {
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
-  LabelLossOptions label_loss = {};     // of kto
+  LabelLossOptions label_loss = {};     // the loss of kto
   double likelihood = 0;                // what the mean cross-entropy of the chosen answers' tokens counts beside
   bool likelihood_of_prompts = false;   // that of their prompts' tokens too
   std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count

@@ -51,7 +51,7 @@ struct Layout {
   int64_t micro_batch = 1;   // sequences per rank and forward pass
   int64_t seq_length = 0;    // tokens of each; 0 = not known yet
   int64_t accumulation = 1;  // micro-batches per update
-  int64_t row_tokens = 0;    // of a micro-batch that is one row of answers; 0: it is rows of seq_length tokens
+  int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
   Freezing freezing = {};                             // what is not trained

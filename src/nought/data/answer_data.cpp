@@ -98,9 +98,7 @@ class AnswerData::Encoder final : public CorpusVisitor {
     for (Encoded* answer : {&first, &second}) {
       if (std::ssize(answer->ids) > options_.max_length)
         answer->ids.resize(static_cast<size_t>(options_.max_length)), count(out_.counts_.cut);
-      out_.ids_.insert(out_.ids_.end(), answer->ids.begin(), answer->ids.end());
-      out_.ends_.push_back(std::ssize(out_.ids_));
-      out_.begins_.push_back(answer->begin);
+      out_.append(answer->ids, answer->begin);
     }
     ++out_.sources_.back().pairs;
   }
@@ -176,8 +174,9 @@ JudgedAnswer AnswerData::answer(int64_t index) const {
                                                                      : AnswerLabel::undesirable};
 }
 
-int64_t AnswerData::tokens_of_pair(int64_t pair) const {
-  return std::ssize(answer(2 * pair).ids) + std::ssize(answer(2 * pair + 1).ids);
+int64_t AnswerData::tokens_of_pair(int64_t pair, AnswerSides sides) const {
+  return (sides.first ? std::ssize(answer(2 * pair).ids) : 0) +
+         (sides.second ? std::ssize(answer(2 * pair + 1).ids) : 0);
 }
 
 int64_t AnswerData::num_targets() const {
@@ -192,12 +191,16 @@ std::vector<SourceShare> AnswerData::shares() const {
   return normalized(std::move(shares));
 }
 
+void AnswerData::append(std::span<const int32_t> ids, int64_t begin) {
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  ends_.push_back(std::ssize(ids_));
+  begins_.push_back(begin);
+}
+
 void AnswerData::append(const AnswerData& from, Interval pairs) {
   for (int64_t index = 2 * pairs.begin; index < 2 * pairs.end; ++index) {
     const JudgedAnswer answer = from.answer(index);
-    ids_.insert(ids_.end(), answer.ids.begin(), answer.ids.end());
-    ends_.push_back(std::ssize(ids_));
-    begins_.push_back(answer.begin);
+    append(answer.ids, answer.begin);
   }
   sources_.back().pairs += pairs.size();
   if (from.has_labels_)

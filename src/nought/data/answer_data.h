@@ -31,6 +31,11 @@ struct AnswerCounts {
   int64_t torn_prompts = 0;  // pairs whose prompt's last tokens are others once an answer follows
 };
 
+/// Which answers of a pair are meant.
+struct AnswerSides {
+  bool first = true, second = true;
+};
+
 class AnswerData {
  public:
   /// Reads and encodes files, of each at least the first `most_bytes`. IoError, and ConfigError, which names file and
@@ -45,10 +50,12 @@ class AnswerData {
   int64_t num_targets() const;
   /// Answers 2i and 2i + 1 are those of pair i. Without number and reference.
   JudgedAnswer answer(int64_t index) const;
-  /// The tokens of both answers of a pair, with the prompts.
-  int64_t tokens_of_pair(int64_t pair) const;
+  /// The tokens of the answers of a pair, with their prompts.
+  int64_t tokens_of_pair(int64_t pair, AnswerSides sides = {}) const;
   /// Whether answers are judged one by one.
   bool has_labels() const { return has_labels_; }
+  /// The answers that a loss is of: those with labels have partners that it is not of.
+  AnswerSides trained() const { return {.second = !has_labels_}; }
   const AnswerCounts& counts() const { return counts_; }
   std::vector<SourceShare> shares() const;
   /// Splits off the last `fraction`, in [0, 1), of every source, in whole pairs.
@@ -63,19 +70,20 @@ class AnswerData {
     int64_t pairs = 0;
     double weight = 0;
   };
+  void append(std::span<const int32_t> ids, int64_t begin);
   /// Adds the pairs of another one behind those of the last source.
   void append(const AnswerData& from, Interval pairs);
   void add(const std::filesystem::path& file, const Tokenizer& tokenizer, const AnswerDataOptions& options,
            int64_t most_bytes);
 
   std::vector<int32_t> ids_;
-  std::vector<int64_t> ends_;    // of each answer's tokens
-  std::vector<int64_t> begins_;  // of each answer, within its tokens
+  std::vector<int64_t> ends_;    // where the tokens of each answer end
+  std::vector<int64_t> begins_;  // where each answer begins within its tokens
   std::vector<Source> sources_;
   int64_t max_length_ = 0;
   AnswerCounts counts_;
   bool has_labels_ = false;
-  std::vector<uint8_t> desirable_;  // of each pair, where answers have labels
+  std::vector<uint8_t> desirable_;  // the label of each pair's first answer; empty without labels
 };
 
 }  // namespace nought

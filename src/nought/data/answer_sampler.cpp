@@ -32,10 +32,10 @@ AnswerSampler::AnswerSampler(std::shared_ptr<const AnswerData> data, const Answe
 int64_t AnswerSampler::longest_row() const {
   constexpr int64_t kLook = 256;
   int64_t longest = 0;
-  std::vector<AnswerSides> packed{trained()};
+  std::vector<AnswerSides> packed{data_->trained()};
   if (data_->has_labels()) packed.push_back({.first = false});
   for (int64_t pair = 0; pair < num_samples(); ++pair)
-    for (const AnswerSides sides : packed) longest = std::max(longest, tokens_of(pair, sides));
+    for (const AnswerSides sides : packed) longest = std::max(longest, data_->tokens_of_pair(pair, sides));
   const int64_t steps = std::max<int64_t>(num_samples() / pairs_per_step(), 1);
   for (int64_t step = 0; step < std::min(steps, kLook); ++step) {
     for (const AnswerSides sides : packed) {
@@ -71,19 +71,16 @@ AnswerSampler::Parts AnswerSampler::spread(std::span<const int64_t> lengths, int
   return parts;
 }
 
-int64_t AnswerSampler::tokens_of(int64_t pair, AnswerSides sides) const {
-  int64_t tokens = 0;
-  if (sides.first) tokens += std::ssize(data_->answer(2 * pair).ids);
-  if (sides.second) tokens += std::ssize(data_->answer(2 * pair + 1).ids);
-  return tokens;
-}
-
 AnswerSampler::Parts AnswerSampler::pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens,
                                          int64_t& most) const {
   const BatchLayout& layout = options_.layout;
   std::vector<int64_t> lengths;
-  for (const int64_t pair : pairs) lengths.push_back(tokens_of(pair, sides));
-  for (int64_t count = options_.whole_accumulation ? layout.accumulation : 1; count <= layout.accumulation; ++count) {
+  for (const int64_t pair : pairs) lengths.push_back(data_->tokens_of_pair(pair, sides));
+  // Fewer micro-batches have no room whatever the order is.
+  const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t least = std::max<int64_t>(ceil_div(all, std::max<int64_t>(tokens, 1) * layout.world_size), 1);
+  for (int64_t count = options_.whole_accumulation ? layout.accumulation : least; count <= layout.accumulation;
+       ++count) {
     Parts parts = spread(lengths, count, most);
     if (most <= tokens) return parts;
   }
@@ -104,7 +101,7 @@ int64_t AnswerSampler::micro_batches_of(const Parts& parts) const {
 }
 
 std::vector<Batch> AnswerSampler::batches(int64_t step, Memory& memory) const {
-  return batches_of(pairs_of_step(step), trained(), memory);
+  return batches_of(pairs_of_step(step), data_->trained(), memory);
 }
 
 std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, AnswerSides sides, Memory& memory) const {
@@ -142,7 +139,7 @@ double AnswerSampler::weight_of_step(int64_t /*step*/) const { return static_cas
 
 double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
   int64_t most = 0;
-  const Parts parts = pack(pairs_of_step(step), trained(), row_tokens_, most);
+  const Parts parts = pack(pairs_of_step(step), data_->trained(), row_tokens_, most);
   BatchLayout layout = options_.layout;
   layout.accumulation = micro_batches_of(parts);
   size_t pairs = 0;
@@ -154,7 +151,7 @@ double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
 
 int64_t AnswerSampler::tokens_of_step(int64_t step) const {
   int64_t tokens = 0;
-  for (const int64_t pair : pairs_of_step(step)) tokens += tokens_of(pair, trained());
+  for (const int64_t pair : pairs_of_step(step)) tokens += data_->tokens_of_pair(pair, data_->trained());
   return tokens;
 }
 

@@ -18,15 +18,10 @@
 
 namespace nought {
 
-/// Which answers of a pair are packed.
-struct AnswerSides {
-  bool first = true, second = true;
-};
-
 struct AnswerSamplerOptions {
   BatchLayout layout = {};
   AnswerBatchOptions batch = {};    // likelihood: what the mean cross-entropy of chosen answers counts in a step's loss
-  int64_t most_tokens = 0;          // of a micro-batch: at least twice as many for each of its pairs as an answer has
+  int64_t most_tokens = 0;          // a micro-batch has no more; there is room for the longest of its pairs
   bool whole_accumulation = false;  // every step has all its micro-batches, as pipelines need them
   uint64_t seed = 0;
   bool shuffle = true;
@@ -66,9 +61,6 @@ class AnswerSampler final : public StepSource {
   Parts spread(std::span<const int64_t> lengths, int64_t micro_batches, int64_t& most) const;
   /// Over as few micro-batches as fit, `tokens` each.
   Parts pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens, int64_t& most) const;
-  /// The answers that a step trains on: those with labels have partners that it leaves out.
-  AnswerSides trained() const { return {.second = !data_->has_labels()}; }
-  int64_t tokens_of(int64_t pair, AnswerSides sides) const;
   int64_t micro_batches_of(const Parts& parts) const;
   int64_t longest_row() const;
 

@@ -5,10 +5,13 @@
 
 namespace nought {
 
+double log_sigmoid(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
+
+double log_odds(double log_probability) { return log_probability - std::log(-std::expm1(log_probability)); }
+
 namespace {
 
 double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
-double log_sigmoid(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
 
 /// A function's value and its derivative.
 struct Slope {
@@ -57,11 +60,8 @@ Slope smoothed(double x, double share, double other, double divisor) {
   return {(share * right.value + other * wrong.value) / divisor, (share * right.by - other * wrong.by) / divisor};
 }
 
-/// log(p / (1 - p)) of a mean log-probability.
-Slope log_odds(double mean) {
-  const double rest = -std::expm1(mean);  // 1 - p
-  return {mean - std::log(rest), 1 / rest};
-}
+/// log_odds() of a mean log-probability, by which 1 / (1 - p) is its slope.
+Slope odds_slope(double mean) { return {log_odds(mean), 1 / -std::expm1(mean)}; }
 
 /// Losses of the difference of the scores: f(beta * difference), or that of their means.
 PairLoss of_difference(Slope slope, double factor, Slope chosen, Slope rejected) {
@@ -123,7 +123,7 @@ PairLoss term(PairLossType type, const PairLossOptions& options, const AnswerSum
       return {slope.value, slope.by * beta / chosen.tokens, -slope.by * beta / rejected.tokens};
     }
     case PairLossType::odds_ratio: {
-      const Slope up = log_odds(chosen.policy / chosen.tokens), down = log_odds(rejected.policy / rejected.tokens);
+      const Slope up = odds_slope(chosen.policy / chosen.tokens), down = odds_slope(rejected.policy / rejected.tokens);
       const Slope slope = minus_log_sigmoid(up.value - down.value);
       return {beta * slope.value, beta * slope.by * up.by / chosen.tokens,
               -beta * slope.by * down.by / rejected.tokens};
@@ -135,6 +135,12 @@ PairLoss term(PairLossType type, const PairLossOptions& options, const AnswerSum
 }
 
 }  // namespace
+
+double mismatch_kl(std::span<const double> policy, std::span<const double> reference) {
+  double sum = 0;
+  for (size_t i = 0; i < policy.size(); ++i) sum += policy[i] - reference[i];
+  return std::max(sum / static_cast<double>(policy.size()), 0.0);
+}
 
 LabelLoss label_loss(const LabelLossOptions& options, bool desirable, double ratio, double kl) {
   const double sign = desirable ? 1 : -1, weight = desirable ? options.desirable_weight : options.undesirable_weight;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -91,6 +92,10 @@ struct PairLoss {
   double loss = 0, d_chosen = 0, d_rejected = 0;
 };
 
+double log_sigmoid(double x);
+/// log(p / (1 - p)) of a probability by its logarithm: ORPO's mean log-probability of an answer's tokens.
+double log_odds(double log_probability);
+
 /// The loss without its term `sft`, which is a mean over tokens and no function of the sums.
 PairLoss pair_loss(const PairLossOptions& options, const AnswerSums& chosen, const AnswerSums& rejected);
 
@@ -104,6 +109,9 @@ struct LabelLossOptions {
 struct LabelLoss {
   double loss = 0, slope = 0;
 };
+
+/// KTO's kl: the mean log-ratio of model and reference of answers to other prompts, at least 0.
+double mismatch_kl(std::span<const double> policy, std::span<const double> reference);
 
 /// ratio: of the log-probabilities under the model and the reference. kl: how far both are apart, which no gradient
 /// changes.

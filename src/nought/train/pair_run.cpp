@@ -124,10 +124,12 @@ SequenceSums PairRun::sums_of(const AnswerSampler& source, std::span<const int64
 void PairRun::find_kl(const AnswerSampler& source, std::span<const int64_t> pairs) {
   if (!plan_.alignment.asks_kl()) return;
   const SequenceSums sums = sums_of(source, pairs, {.first = false});
-  double sum = 0;
-  for (size_t i = 0; i < pairs.size(); ++i)
-    sum += sums[2 * i + 1] - source.reference()[static_cast<size_t>(2 * pairs[i] + 1)];
-  *kl_ = std::max(sum / static_cast<double>(pairs.size()), 0.0);
+  std::vector<double> policy, reference;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    policy.push_back(sums[2 * i + 1]);
+    reference.push_back(source.reference()[static_cast<size_t>(2 * pairs[i] + 1)]);
+  }
+  *kl_ = mismatch_kl(policy, reference);
 }
 
 // --- the reference ---
@@ -139,7 +141,7 @@ void PairRun::complete(const AnswerSampler& source, const std::vector<int64_t>& 
   const auto most = static_cast<size_t>(source.pairs_per_step());
   for (size_t begin = 0; begin < missing.size(); begin += most) {
     const auto chunk = std::span(missing).subspan(begin, std::min(most, missing.size() - begin));
-    SequenceSums sums = sums_of(source, chunk, {.second = !source.data().has_labels()});
+    SequenceSums sums = sums_of(source, chunk, source.data().trained());
     if (plan_.alignment.asks_kl()) {
       const SequenceSums others = sums_of(source, chunk, {.first = false});
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += others[i];
@@ -255,9 +257,8 @@ NamedNumbers PairRun::metrics_of(const AnswerSampler& source, const std::vector<
     }
     margins.push_back(sides[0].rewards.back() - sides[1].rewards.back());
     accuracies.push_back(margins.back() > 0 ? 1 : 0);
-    const auto log_odds = [](double mean) { return mean - std::log(-std::expm1(mean)); };
     odds.push_back(log_odds(means[0]) - log_odds(means[1]));
-    losses_of_odds.push_back(std::min(odds.back(), 0.0) - std::log1p(std::exp(-std::abs(odds.back()))));
+    losses_of_odds.push_back(log_sigmoid(odds.back()));
   }
   NamedNumbers numbers{{"rewards/chosen", mean_of(sides[0].rewards)}, {"rewards/rejected", mean_of(sides[1].rewards)},
                        {"rewards/accuracies", mean_of(accuracies)},   {"rewards/margins", mean_of(margins)},
@@ -281,8 +282,7 @@ Evaluation PairRun::validate() {
     find_kl(*validation_, chunk);
     const auto sums = std::make_shared<SequenceSums>(2 * chunk.size());
     decoder_.set_objective(objective(sums));
-    const AnswerSides sides{.second = !validation_->data().has_labels()};
-    for (const Batch& batch : validation_->batches_of(chunk, sides, *model_.context().memory))
+    for (const Batch& batch : validation_->batches_of(chunk, validation_->data().trained(), *model_.context().memory))
       result.loss += engine_.evaluate(std::span(&batch, 1), 1);
     all.insert(all.end(), sums->begin(), sums->end());
   }

@@ -108,17 +108,6 @@ std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const Al
   return batches;
 }
 
-namespace {
-
-/// The mean log-ratio of the answers behind the first `begin`, at least 0.
-double mean_ratio(std::span<const double> policy, std::span<const double> reference, int64_t begin) {
-  double sum = 0;
-  for (auto i = static_cast<size_t>(begin); i < policy.size(); ++i) sum += policy[i] - reference[i];
-  return std::max(sum / static_cast<double>(std::ssize(policy) - begin), 0.0);
-}
-
-}  // namespace
-
 ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& input, const AlignmentPlan& plan,
                         std::span<const double> reference, bool gradients, const ProbeSteps& steps) {
   const Context& context = model.context();
@@ -128,8 +117,11 @@ ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& 
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   const auto kl = std::make_shared<double>(0.0);
-  if (plan.asks_kl())
-    *kl = mean_ratio(sequence_sums(engine, model, decoder, batches, std::ssize(input.ids)), reference, input.pairs());
+  if (plan.asks_kl()) {
+    const SequenceSums policy = sequence_sums(engine, model, decoder, batches, std::ssize(input.ids));
+    const auto others = static_cast<size_t>(input.pairs());
+    *kl = mismatch_kl(std::span(policy).subspan(others), reference.subspan(others));
+  }
   decoder.set_objective(std::make_shared<SequenceObjective>(
       plan.of_labels() ? loss_of_labels(plan.label_loss, kl) : loss_of_pairs(plan.loss), 2, sums));
   const auto pairs = static_cast<double>(input.pairs());
