@@ -107,6 +107,21 @@ TEST(Metrics, a_resumed_run_keeps_the_lines_before_it_and_no_broken_one) {
   EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
 }
 
+TEST(Metrics, the_steps_that_are_made_again_stay_in_a_file_of_their_own_until_a_run_begins_anew) {
+  const TempFolder folder;
+  for (const int64_t first : {0, 2, 2}) {
+    MetricsWriter writer(folder.path());
+    writer.on_start(start_of(first));
+    for (int64_t step = first + 1; step <= 4; ++step) writer.on_step(report_of(step));
+  }
+  std::vector<int64_t> steps;
+  std::ifstream discarded(folder / kDiscardedMetricsFile);
+  for (std::string line; std::getline(discarded, line);) steps.push_back(json::parse(line).at("step"));
+  EXPECT_THAT(steps, ElementsAre(3, 4, 3, 4));
+  MetricsWriter(folder.path()).on_start(start_of(0));
+  EXPECT_FALSE(std::filesystem::exists(folder / kDiscardedMetricsFile));
+}
+
 TEST(Metrics, lines_of_before_that_cannot_be_read_are_not_written_over) {
   const TempFolder folder;
   std::filesystem::create_symlink("metrics.jsonl", folder / "metrics.jsonl");  // which leads nowhere

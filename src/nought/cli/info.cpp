@@ -1,6 +1,5 @@
 // nought info: what this build contains and what it finds on this machine; or what is in a checkpoint.
 #include <memory>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <hwy/highway.h>
@@ -10,12 +9,12 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/cli/machine.h"
 #include "nought/cli/model_info.h"
 #include "nought/cli/version.h"
 #include "nought/cuda/facts.h"
@@ -29,14 +28,6 @@ namespace nought {
 namespace {
 
 constexpr FileFormat kInfoFormat{"nought-info", 1};
-
-/// A number of kB in /proc/meminfo, in bytes; 0 if it is not there.
-int64_t memory_bytes(const std::string& key) {
-  std::istringstream file(system_text("/proc/meminfo"));
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":")) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  return 0;
-}
 
 /// "fp32 FMA on AVX-512: 304 GFLOP/s", measured.
 OrderedJson peak(DType dtype) { return {{"name", matrix_peak_name(dtype)}, {"flops", measure_matrix_peak(dtype)}}; }
@@ -104,7 +95,7 @@ OrderedJson collect() {
                  {"peak", {{"f32", peak(DType::f32)}, {"bf16", peak(DType::bf16)}}}};
   info["cores"] = {{"machine", cores.machine}, {"usable", cores.usable}};
   info["threads_per_rank"] = threads_per_rank();
-  info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
+  info["memory"] = {{"total_bytes", meminfo_bytes("MemTotal")}, {"available_bytes", meminfo_bytes("MemAvailable")}};
   info["mpi"] = {{"library", mpi_library()}, {"mpirun", mpirun_path()}};
   info["cuda"] = cuda_info();
   info["backends"] = {{"communicators", {"self", "thread", "mpi"}}, {"devices", {"cpu"}}};

@@ -18,6 +18,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_session.h"
+#include "nought/cli/machine.h"
 #include "nought/cli/restarts.h"
 #include "nought/cli/shared_cores.h"
 #include "nought/cli/stop_signals.h"
@@ -34,6 +35,7 @@
 #include "nought/observe/monitors.h"
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
+#include "nought/observe/run_record.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/fitting_update.h"
@@ -121,6 +123,7 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   const Layout layout = layout_of(plan);
   const std::vector<Prediction> places = predict_places(config, layout);
   RunPrediction predicted{.memory = memory_of_ranks(config, places)};
+  predicted.traffic = places.front().traffic_by_axes;
   if (places.front().at_most) predicted.assumed = bound_text(most_demanding(places).most());
   if (plan.layout.on_gpu() || (plan.max_steps != 0 && plan.max_steps < kFewSteps)) return predicted;
   OperationTimes times = measure_operations(world, plan, config, layout, shared_cores_of_job(world.size()));
@@ -156,7 +159,8 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
   plan = with_common_live_parameters(with_common_fitting_update(std::move(plan), world, context), world, context);
   MetricsWriter metrics(plan.output_dir);
-  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted_of(plan, world));
+  const RunPrediction predicted = predicted_of(plan, world);
+  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted);
   if (options.quiet) progress.set_quiet();
   for (const Resolved& row : plan.resolved)
     if (row.key == "update_beside_backward")
@@ -175,9 +179,12 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   }
   context.memory->set_limit(plan.device_memory);
   context.memory->set_limit(plan.host_memory, Pool::host);
+  std::optional<RunRecorder> record;
+  if (first) record.emplace(plan, RunBeginning{options.arguments(), options.settings(), machine_facts()}, predicted);
   try {
     ProfileWriter profile;
     std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
+    if (record) observers.push_back(&*record);
     if (keeper) observers.push_back(&*keeper);
     TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.layout.train_batch());
     CsvMonitor csv(plan.csv_dir, plan.layout.train_batch());
@@ -188,7 +195,11 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     Trainer trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers);
     return train_with_signals(trainer, first);
   } catch (const MemoryLimitError& refusal) {
+    if (record) record->on_failure(refusal.what());
     throw MemoryLimitError(explain_refusal(refusal, plan, options.pasted(plan)));
+  } catch (const std::exception& failure) {
+    if (record) record->on_failure(failure.what());
+    throw;
   }
 }
 

@@ -51,6 +51,19 @@ RunConfig TrainOptions::config() const {
   return config;
 }
 
+Json TrainOptions::settings() const {
+  std::vector<std::string> warnings;
+  Json json = read_run_file(run_file, warnings);
+  for (const std::string& text : overrides) {
+    const Override override = parse_override(text);
+    // A section that RUN.json names as a file: what is put into it stands beside the file's name.
+    if (override.path.starts_with("deepspeed.") && json.contains("deepspeed") && json["deepspeed"].is_string())
+      json["deepspeed"] = {{"file", json["deepspeed"]}};
+    apply_override(json, override);
+  }
+  return json;
+}
+
 StartMode TrainOptions::mode() const {
   if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
   return overwrite ? StartMode::overwrite : StartMode::fresh;

@@ -32,6 +32,8 @@ struct TrainOptions {
   RestartOptions restarts = {};
 
   RunConfig config() const;
+  /// RUN.json as it was written, with the overrides.
+  Json settings() const;
   StartMode mode() const;
   RunPlan plan(int world_size) const;
   /// For advice that is pasted behind this command line.

@@ -5,19 +5,36 @@
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
 #include "nought/base/timing.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 
+namespace {
+/// Appends what a resumed run makes again to the file of earlier ones. A run that begins has none.
+void keep_discarded(const std::filesystem::path& path, int64_t first_step, const std::string& lines) {
+  std::error_code ignored;  // what cannot be removed can hardly be written either, which is told for metrics.jsonl
+  if (first_step == 0)
+    std::filesystem::remove(path, ignored);
+  else if (!lines.empty())
+    write_text_atomically(path, bytes_if_there(path).value_or("") + lines);
+}
+}  // namespace
+
 void MetricsWriter::on_start(const RunSummary& summary) {
-  std::string kept;
+  std::string kept, discarded;
   if (summary.first_step > 0) {
     std::istringstream earlier(bytes_if_there(path_).value_or(""));  // IoError: the lines of before are not lost
     for (std::string line; std::getline(earlier, line);) {
       const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
       // Steps after the checkpoint are made again; a line that was cut off by a crash is one of them.
-      if (json.is_object() && json.value("step", summary.max_steps + 1) <= summary.first_step) kept += line + "\n";
+      if (!json.is_object()) continue;
+      if (json.value("step", summary.max_steps + 1) <= summary.first_step)
+        kept += line + "\n";
+      else
+        discarded += line + "\n";
     }
   }
+  keep_discarded(path_.parent_path() / kDiscardedMetricsFile, summary.first_step, discarded);
   file_ = AppendFile(path_, kept);
 }
 

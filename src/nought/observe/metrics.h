@@ -1,19 +1,24 @@
 // MetricsWriter: writes metrics.jsonl, one JSON object per step, per validation and per sample. Floats read back to the
-// same bits. A file that is removed or moved in mid-run is written again, whole.
+// same bits. A file that is removed or moved in mid-run is written again, whole. A resumed run makes the steps behind
+// its checkpoint again; the lines that the file had of them go to metrics.discarded.jsonl, so that a report can show
+// them.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "nought/io/append_file.h"
 #include "nought/train/observer.h"
 
 namespace nought {
 
+inline constexpr std::string_view kMetricsFile = "metrics.jsonl", kDiscardedMetricsFile = "metrics.discarded.jsonl";
+
 class MetricsWriter final : public TrainObserver {
  public:
   /// Opens FOLDER/metrics.jsonl when the run starts. A resumed run keeps the lines of the steps before it. IoError.
-  explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / "metrics.jsonl") {}
+  explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / kMetricsFile) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string>
 
+#include "nought/comm/mesh.h"
 #include "nought/observe/live_line.h"
 #include "nought/observe/pace.h"
 #include "nought/train/observer.h"
@@ -26,11 +27,12 @@ std::string breakdown_line(const StepBreakdown& times, int width);
 
 /// What was expected of a run.
 struct RunPrediction {
-  std::vector<RankMemory> memory = {};  // of ranks, by their place on the pipeline axis
-  double seconds = 0;                   // of a step; 0: not known
-  std::string assumed = {};             // what the memory takes for granted
-  std::string step = {};                // the seconds as text, with their spread
-  bool busy = false;                    // other programs ran while it was predicted
+  std::vector<RankMemory> memory = {};           // of ranks, by their place on the pipeline axis
+  double seconds = 0;                            // of a step; 0: not known
+  std::string assumed = {};                      // what the memory takes for granted
+  std::string step = {};                         // the seconds as text, with their spread
+  bool busy = false;                             // other programs ran while it was predicted
+  std::vector<Mesh::GroupTraffic> traffic = {};  // what a rank at the first place sends in a step
 };
 
 class ProgressPrinter final : public TrainObserver {
