@@ -89,8 +89,12 @@ std::string OutputFolder::keep() {
 }
 
 void OutputFolder::require_free(const fs::path& folder, std::chrono::milliseconds patience) {
-  const auto owner = ask_for(patience, [&] { return FileLock::owner_of(folder / kLockFile); });
+  const auto owner = ask_for(patience, [&] { return owner_of(folder); });
   if (owner) fail_in_use(folder, *owner);
+}
+
+std::optional<std::string> OutputFolder::owner_of(const fs::path& folder) {
+  return FileLock::owner_of(folder / kLockFile);
 }
 
 }  // namespace nought

@@ -36,6 +36,8 @@ class OutputFolder {
 
   /// ConfigError, which names its owner, if a run has the folder. It is not taken.
   static void require_free(const std::filesystem::path& folder, std::chrono::milliseconds patience = kPatience);
+  /// The process of the run that has the folder, "process 1234 on HOST since ..."; nothing if none has.
+  static std::optional<std::string> owner_of(const std::filesystem::path& folder);
 
  private:
   void take(std::chrono::milliseconds patience);

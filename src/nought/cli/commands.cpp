@@ -34,7 +34,6 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_train(app, invocation);
   add_check(app, invocation);
   add_plan(app, invocation);
-  add_simulate(app, invocation);
   add_probe(app, invocation);
   add_trace(app, invocation);
   add_tokenize(app, invocation);
@@ -46,6 +45,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_config(app, invocation);
   add_convert(app, invocation);
   add_bench(app, invocation);
+  add_compare(app, invocation);
   add_info(app, invocation);
   add_init(app, invocation);
   add_help(app, invocation);

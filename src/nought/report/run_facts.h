@@ -1,0 +1,30 @@
+// The figures of a run that are shown beside those of others: how far it is, its loss, its speed and its memory.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nought/report/run_folder.h"
+
+namespace nought {
+
+/// The members of a JSON list; none if it is no list.
+const std::vector<Json>& rows_of(const Json& list);
+
+/// The middle one of the numbers that are no NaN; NaN if there is none.
+double median_of(std::span<const double> values);
+
+/// A figure by its name, and as text of a run; "" if the run does not tell it.
+struct RunFigure {
+  std::string name;
+  std::function<std::string(const RunFolder&)> text;
+};
+/// "state", "steps", "loss", ..., in the order in which they are shown.
+const std::vector<RunFigure>& run_figures();
+
+/// Seconds from the first to the last step of all starts, without the pauses between them.
+double seconds_of_run(const RunFolder& run);
+
+}  // namespace nought
