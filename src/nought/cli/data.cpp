@@ -1,4 +1,4 @@
-// nought data: what a run reads, as the model sees it.
+// nought data: prepares text, and shows what a run reads as the model sees it.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -10,6 +10,7 @@
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/data_clean.h"
 #include "nought/cli/launch_job.h"
 #include "nought/config/run_config.h"
 #include "nought/data/dataset.h"
@@ -114,9 +115,11 @@ int show_data(const ShowOptions& options) {
 }  // namespace
 
 void add_data(CLI::App& app, Invocation& invocation) {
-  CLI::App* data = add_command(app, "data", "Shows what a run reads",
-                               {"nought data show run.json", "nought data show run.json --sample 7 --validation"});
+  CLI::App* data =
+      add_command(app, "data", "Prepares text for training, and shows what a run reads",
+                  {"nought data show run.json", "nought data clean crawl.jsonl -o clean --rules gopher,c4"});
   data->require_subcommand(1);
+  add_data_clean(*data, invocation);
   CLI::App* command =
       add_command(*data, "show", "A sample as the model sees it: its tokens, their text, and what of them is trained",
                   {"nought data show run.json", "nought data show run.json --sample 7 --set data.seq_length=256"});
