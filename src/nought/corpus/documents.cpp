@@ -48,11 +48,12 @@ std::string text_of_record(std::string_view line, const std::string& field) {
     beginning.remove_suffix(incomplete_utf8_tail(beginning));
     fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, one_line(beginning));
   }
-  require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", field,
-                       describe_json(json));
+  if (!json.is_object())
+    fail<ConfigError>("expected an object with the field \"{}\", found {}", field, describe_json(json));
   const auto text = json.find(field);
   require<ConfigError>(text != json.end(), "has no field \"{}\"; --field names the one with the text", field);
-  require<ConfigError>(text->is_string(), "the field \"{}\" holds {}, expected a string", field, describe_json(*text));
+  if (!text->is_string())
+    fail<ConfigError>("the field \"{}\" holds {}, expected a string", field, describe_json(*text));
   return std::move(text->get_ref<std::string&>());
 }
 

@@ -13,24 +13,41 @@ namespace nought {
 
 namespace {
 
-/// A word as n-grams see it.
-struct HashedWord {
-  uint64_t hash = 0;
-  int64_t characters = 0;
+/// The n-grams of words, by their hashes, for one n after another.
+class Grams {
+ public:
+  explicit Grams(const std::vector<std::string_view>& words) : ends_(1, 0) {
+    words_.reserve(words.size());
+    ends_.reserve(words.size() + 1);
+    for (const std::string_view word : words) {
+      words_.push_back(XXH3_64bits(word.data(), word.size()));
+      ends_.push_back(ends_.back() + static_cast<int64_t>(count_characters(word)));
+    }
+  }
+  /// How many n-grams there are. Their hashes are at hand from then on. Least work if n grows from call to call.
+  int64_t prepare(int64_t n) {
+    if (n < n_) {
+      hashes_.clear();
+      n_ = 0;
+    }
+    hashes_.resize(words_.size(), 0);
+    const int64_t count = std::max<int64_t>(static_cast<int64_t>(words_.size()) - n + 1, 0);
+    for (; n_ < n; ++n_)
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+        const uint64_t sum = (hashes_[i] + words_[i + static_cast<size_t>(n_)]) * 0x9E3779B97F4A7C15U;
+        hashes_[i] = sum ^ (sum >> 32U);
+      }
+    return count;
+  }
+  uint64_t hash(int64_t i) const { return hashes_[static_cast<size_t>(i)]; }
+  /// The characters of the words of a gram.
+  int64_t characters(int64_t i) const { return ends_[static_cast<size_t>(i + n_)] - ends_[static_cast<size_t>(i)]; }
+
+ private:
+  std::vector<uint64_t> words_, hashes_;
+  std::vector<int64_t> ends_;  // characters before each word, and in all
+  int64_t n_ = 0;
 };
-
-/// The hash of n words, in order.
-uint64_t hash_of_words(const HashedWord* words, int64_t n) {
-  uint64_t hash = 0;
-  for (int64_t i = 0; i < n; ++i) hash = (hash + words[i].hash) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 32U);
-}
-
-int64_t characters_of(const HashedWord* words, int64_t n) {
-  int64_t characters = 0;
-  for (int64_t i = 0; i < n; ++i) characters += words[i].characters;
-  return characters;
-}
 
 SeenSet& seen_before(size_t capacity) {
   thread_local SeenSet seen;
@@ -69,33 +86,31 @@ Repeated repeated_of(const std::vector<std::string_view>& pieces) {
   return repeated;
 }
 
-/// Characters of the most frequent n-gram, spaces between its words included, times its count. The first of equals.
-int64_t top_characters(const std::vector<HashedWord>& words, int64_t n) {
-  const int64_t grams = static_cast<int64_t>(words.size()) - n + 1;
-  if (grams <= 0) return 0;
-  // Python's Counter gives the first of equal ones: the gram whose final count is greatest and that began first.
-  SeenSet& seen = seen_before(static_cast<size_t>(grams));
+/// The most frequent n-gram, the first of equals: how often it occurs, and its characters with the spaces in it.
+struct TopGram {
+  int64_t count = 0, characters = 0;
+};
+TopGram top_gram(Grams& grams, int64_t n, bool all_differ) {
+  const int64_t count = grams.prepare(n);
+  if (count <= 0) return {};
+  if (all_differ) return {1, grams.characters(0) + n - 1};
+  SeenSet& seen = seen_before(static_cast<size_t>(count));
   uint32_t most = 0;
-  for (int64_t i = 0; i < grams; ++i) most = std::max(most, seen.add(hash_of_words(&words[static_cast<size_t>(i)], n)));
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, seen.add(grams.hash(i)));
   int64_t first = 0;
-  for (int64_t i = 0; i < grams; ++i)
-    if (seen.count_of(hash_of_words(&words[static_cast<size_t>(i)], n)) == most) {
-      first = i;
-      break;
-    }
-  return (characters_of(&words[static_cast<size_t>(first)], n) + n - 1) * most;
+  while (seen.count_of(grams.hash(first)) != most) ++first;
+  return {most, grams.characters(first) + n - 1};
 }
 
 /// Characters of the n-grams that repeat an earlier one. Such a one is left behind whole.
-int64_t duplicate_characters(const std::vector<HashedWord>& words, int64_t n) {
-  const int64_t grams = static_cast<int64_t>(words.size()) - n + 1;
-  if (grams <= 0) return 0;
-  SeenSet& seen = seen_before(static_cast<size_t>(grams));
+int64_t duplicate_characters(Grams& grams, int64_t n) {
+  const int64_t count = grams.prepare(n);
+  if (count <= 0) return 0;
+  SeenSet& seen = seen_before(static_cast<size_t>(count));
   int64_t characters = 0;
-  for (int64_t i = 0; i < grams;) {
-    const HashedWord* gram = &words[static_cast<size_t>(i)];
-    if (seen.add(hash_of_words(gram, n)) > 1) {
-      characters += characters_of(gram, n);
+  for (int64_t i = 0; i < count;) {
+    if (seen.add(grams.hash(i)) > 1) {
+      characters += grams.characters(i);
       i += n;
     } else {
       ++i;
@@ -145,21 +160,25 @@ class RepetitionFilter final : public Filter {
   }
 
   std::string_view of_words(const std::vector<std::string_view>& words, double all) const {
-    std::vector<HashedWord> hashed;
-    hashed.reserve(words.size());
-    for (const std::string_view word : words)
-      hashed.push_back({XXH3_64bits(word.data(), word.size()), static_cast<int64_t>(count_characters(word))});
+    Grams grams(words);
+    int64_t unique = kNone;  // the least n without an n-gram that occurs twice: longer ones are unique, too
     for (size_t i = 0; i < rules_.top_n_grams.size(); ++i) {
       const auto n = static_cast<int64_t>(rules_.top_n_grams[i][0]);
-      if (static_cast<double>(top_characters(hashed, n)) / all > rules_.top_n_grams[i][1]) return top_names_[i];
+      const TopGram top = top_gram(grams, n, n >= unique);
+      if (top.count == 1) unique = std::min(unique, n);
+      if (static_cast<double>(top.count * top.characters) / all > rules_.top_n_grams[i][1]) return top_names_[i];
     }
     for (size_t i = 0; i < rules_.dup_n_grams.size(); ++i) {
       const auto n = static_cast<int64_t>(rules_.dup_n_grams[i][0]);
-      if (static_cast<double>(duplicate_characters(hashed, n)) / all > rules_.dup_n_grams[i][1]) return dup_names_[i];
+      if (n >= unique) continue;
+      const int64_t characters = duplicate_characters(grams, n);
+      if (characters == 0) unique = std::min(unique, n);
+      if (static_cast<double>(characters) / all > rules_.dup_n_grams[i][1]) return dup_names_[i];
     }
     return "";
   }
 
+  static constexpr int64_t kNone = int64_t{1} << 40;
   RepetitionRules rules_;
   std::vector<std::string> top_names_, dup_names_;
 };

@@ -65,10 +65,13 @@ bool is_abbreviation(std::string_view word) {
 
 /// Faces of two characters that spaCy knows as words.
 bool is_face(std::string_view word) {
-  constexpr std::string_view kFaces[] = {":)", "):", ":(", "(:", ":*", ":]", "[:", "8)", "(8", ";)", "(;",
-                                         ":/", ":|", ":0", ":1", ":3", ":>", ":}", "=)", "=(", "=]", "=|",
-                                         "=/", "=3", "<3", "xD", "XD", ":o", ":O", ":p", ":P", ":x", ":X"};
   if (word.size() != 2) return false;
+  constexpr std::string_view kFirst = "):;(=8[]<'xX", kSecond = "):*(;8]|/0123>}=['oOpPxXD";
+  if (kFirst.find(word[0]) == std::string_view::npos || kSecond.find(word[1]) == std::string_view::npos) return false;
+  constexpr std::string_view kFaces[] = {":)", "):", ":(", "(:", ":*", ":]", "[:", "8)", "8D", ";)", "(;",
+                                         ";D", ":/", ":|", ":0", ":1", ":3", ":>", ":}", "=)", "(=", "=(",
+                                         "=]", "[=", "]=", "=[", "=|", "=/", "=3", "=D", "<3", "xD", "XD",
+                                         ":o", ":O", ":p", ":P", ":x", ":X", ":D", "''"};
   return std::find(std::begin(kFaces), std::end(kFaces), word) != std::end(kFaces);
 }
 
