@@ -1,10 +1,12 @@
 #include "nought/corpus/clean.h"
 
+#include "corpus/corpus_files.h"
 #include "support/temp_folder.h"
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/base/visit.h"
+#include "nought/corpus/corpus_folder.h"
 
 namespace nought::clean_test {
 
@@ -33,19 +35,6 @@ CleanOptions options_for(const test::TempFolder& folder, const std::string& outp
   return options;
 }
 
-std::vector<std::string> contents(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename() != ".nought-data.json") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  std::vector<std::string> all;
-  for (const auto& file : files) {
-    std::ifstream in(file, std::ios::binary);
-    all.push_back(file.filename().string() + "\n" + std::string(std::istreambuf_iterator<char>(in), {}));
-  }
-  return all;
-}
-
 struct Clean : testing::Test {
   Clean() {
     folder.write("in.jsonl", sample());
@@ -64,8 +53,8 @@ TEST_F(Clean, counts_what_each_reason_took) {
   EXPECT_EQ(report.emails, report.changed_documents);
   EXPECT_GT(report.emails, 0);
   EXPECT_EQ(from_json<CleanReport>(to_json(report), Origins()).rejected[0].examples, report.rejected[0].examples);
-  EXPECT_THAT(contents(folder / "out").front(), HasSubstr("\"id\":1"));
-  EXPECT_THAT(contents(folder / "out_rejected").front(),
+  EXPECT_THAT(test::shards_of(folder / "out").front().second, HasSubstr("\"id\":1"));
+  EXPECT_THAT(test::shards_of(folder / "out_rejected").front().second,
               HasSubstr(R"("rejected":{"reason":"gopher_short_doc","rule":"gopher"}})"));
 }
 
@@ -74,8 +63,8 @@ TEST_F(Clean, makes_the_same_files_on_any_number_of_threads_and_after_interrupti
   CleanOptions threaded = options_for(folder, "threaded");
   threaded.threads = 3;
   clean(threaded, [](const CleanProgress&) {});
-  EXPECT_EQ(contents(folder / "threaded"), contents(folder / "whole"));
-  ASSERT_GT(contents(folder / "whole").size(), 3u);
+  EXPECT_EQ(test::shards_of(folder / "threaded"), test::shards_of(folder / "whole"));
+  ASSERT_GT(test::shards_of(folder / "whole").size(), 3u);
 
   struct Killed {};
   int runs = 0;
@@ -91,8 +80,8 @@ TEST_F(Clean, makes_the_same_files_on_any_number_of_threads_and_after_interrupti
     ASSERT_LT(runs, 20);
   }
   EXPECT_GT(runs, 2);
-  EXPECT_EQ(contents(folder / "killed"), contents(folder / "whole"));
-  EXPECT_EQ(contents(folder / "killed_rejected"), contents(folder / "whole_rejected"));
+  EXPECT_EQ(test::shards_of(folder / "killed"), test::shards_of(folder / "whole"));
+  EXPECT_EQ(test::shards_of(folder / "killed_rejected"), test::shards_of(folder / "whole_rejected"));
 }
 
 TEST_F(Clean, another_run_does_not_go_on_with_its_folder) {
@@ -102,6 +91,26 @@ TEST_F(Clean, another_run_does_not_go_on_with_its_folder) {
   EXPECT_THAT(test::message_of<Error>([&] { clean(other, [](const CleanProgress&) {}); }), HasSubstr("--overwrite"));
   other.output.overwrite = true;
   EXPECT_EQ(clean(other, [](const CleanProgress&) {}).documents, 300);
+}
+
+TEST(CorpusFolder, what_others_left_is_not_mixed_with_it) {
+  const test::TempFolder folder;
+  folder.write("out/00000.jsonl", "{}\n");
+  folder.write("out/notes.txt", "mine");
+  EXPECT_THAT(test::message_of<ConfigError>([&] { CorpusFolder({.folder = folder / "out"}, ""); }),
+              HasSubstr("holds 00000.jsonl already"));
+  CorpusFolder anew({.folder = folder / "out", .overwrite = true}, "");
+  EXPECT_TRUE(anew.is_new() && test::shards_of(folder / "out").empty());
+  anew.keep("{\"a\":1}\n");
+  anew.save({1, 2, 3}, Json(7), /*complete=*/false);
+  anew.keep("lost");
+  const CorpusFolder later({.folder = folder / "out"}, "");
+  EXPECT_FALSE(later.is_new());
+  EXPECT_EQ(later.state().place(), (DocumentPlace{1, 2, 3}));
+  EXPECT_EQ(later.state().report, 7);
+  EXPECT_EQ(read_bytes(folder / "out/00000.jsonl"), "{\"a\":1}\n");
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/notes.txt"));
+  EXPECT_NE(identity_of({folder / "out/notes.txt"}), identity_of({folder / "out/00000.jsonl"}));
 }
 
 TEST(Filters, unknown_rules_and_keys_are_named_with_the_nearest) {

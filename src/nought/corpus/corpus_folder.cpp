@@ -41,6 +41,7 @@ CorpusFolder::CorpusFolder(CorpusFolderOptions options, std::string settings) : 
                        "{}: holds what another run made, with other inputs or options: --overwrite makes it again",
                        options_.folder.string());
   state_.settings = std::move(settings);
+  is_new_ = !known;
   for (const fs::path& folder : folders) {
     with_io_errors(folder, [&] { fs::create_directories(folder); });
     if (!known) start_anew(folder);

@@ -51,6 +51,8 @@ class CorpusFolder {
   /// else; IoError.
   CorpusFolder(CorpusFolderOptions options, std::string settings);
   const CorpusFolderState& state() const { return state_; }
+  /// Whether there was nothing to go on with.
+  bool is_new() const { return is_new_; }
 
   /// Appends lines to the shard. IoError.
   void keep(std::string_view lines) { append(kept_, options_.folder, lines); }
@@ -73,6 +75,7 @@ class CorpusFolder {
 
   CorpusFolderOptions options_;
   CorpusFolderState state_;
+  bool is_new_ = true;
   Shard kept_, rejected_;
 };
 

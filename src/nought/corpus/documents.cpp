@@ -36,18 +36,21 @@ std::string_view without_blanks(std::string_view line) {
   return begin == std::string_view::npos ? "" : line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-/// The text of a record. ConfigError without the place.
-std::string text_of_record(std::string_view line, const std::string& field) {
+/// The JSON of a line. ConfigError without the place.
+Json parsed_line(std::string_view line) {
   const size_t valid = valid_utf8_prefix(line);
   require<ConfigError>(valid == line.size(), "column {}: is no UTF-8", valid + 1);
-  Json json;
   try {
-    json = Json::parse(line);
+    return Json::parse(line);
   } catch (const Json::parse_error& error) {
     std::string_view beginning = line.substr(0, 40);
     beginning.remove_suffix(incomplete_utf8_tail(beginning));
     fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, one_line(beginning));
   }
+}
+
+/// The text of a record. ConfigError without the place.
+std::string text_of_record(Json json, const std::string& field) {
   if (!json.is_object())
     fail<ConfigError>("expected an object with the field \"{}\", found {}", field, describe_json(json));
   const auto text = json.find(field);
@@ -57,7 +60,9 @@ std::string text_of_record(std::string_view line, const std::string& field) {
   return std::move(text->get_ref<std::string&>());
 }
 
-void visit_lines(const DocumentBatch& batch, const std::function<void(const Document&)>& f) {
+/// Calls f(line) for each line that is not blank. A ConfigError gets the place.
+template <class F>
+void visit_lines(const DocumentBatch& batch, F&& f) {
   const std::string_view bytes = batch.bytes;
   int64_t number = batch.begin.line;
   for (size_t begin = 0; begin < bytes.size();) {
@@ -66,13 +71,11 @@ void visit_lines(const DocumentBatch& batch, const std::function<void(const Docu
     begin = end + 1;
     ++number;
     if (line.empty()) continue;
-    Document document{.record = line, .text = {}, .file = batch.begin.file};
     try {
-      document.text = text_of_record(line, batch.field);
+      f(line);
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("{}:{}: {}", batch.name, number, error.what()));
     }
-    f(document);
   }
 }
 
@@ -187,7 +190,19 @@ std::optional<DocumentBatch> DocumentReader::next() {
 }
 
 void for_each_document(const DocumentBatch& batch, const std::function<void(const Document&)>& f) {
-  batch.field.empty() ? visit_texts(batch, f) : visit_lines(batch, f);
+  if (batch.field.empty()) return visit_texts(batch, f);
+  visit_lines(batch, [&](std::string_view line) {
+    f({.record = line, .text = text_of_record(parsed_line(line), batch.field), .file = batch.begin.file});
+  });
+}
+
+void for_each_record(const DocumentBatch& batch, const std::function<void(const std::string&, const Json&)>& f) {
+  if (batch.field.empty()) return visit_texts(batch, [&](const Document& document) { f(document.text, Json()); });
+  visit_lines(batch, [&](std::string_view line) {
+    const Json json = parsed_line(line);
+    const auto text = json.is_object() ? json.find(batch.field) : json.end();
+    f(text != json.end() && text->is_string() ? text->get<std::string>() : "", json);
+  });
 }
 
 std::vector<fs::path> input_files(const std::vector<std::string>& patterns, const std::vector<fs::path>& outputs) {

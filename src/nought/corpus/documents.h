@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nought/base/json_fwd.h"
 #include "nought/io/byte_source.h"
 
 namespace nought {
@@ -77,6 +78,10 @@ class DocumentReader {
 /// Calls f for each document of a batch that has a text, in order. ConfigError names file and line of a record that is
 /// no JSON object with the field, and of a text that is no UTF-8.
 void for_each_document(const DocumentBatch& batch, const std::function<void(const Document&)>& f);
+
+/// Calls f for each record of a batch, with its text, or "" if it has none: for files whose records may have other
+/// keys. The record of text is null. ConfigError for what is no JSON.
+void for_each_record(const DocumentBatch& batch, const std::function<void(const std::string&, const Json&)>& f);
 
 /// Files for DocumentReader: those that the patterns match, see expand_data_files(), each once and sorted by path, so
 /// that the order on the command line does not matter. ConfigError if one is `output` or lies in it.
