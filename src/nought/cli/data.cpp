@@ -10,7 +10,7 @@
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
 #include "nought/cli/commands.h"
-#include "nought/cli/data_clean.h"
+#include "nought/cli/data_commands.h"
 #include "nought/cli/launch_job.h"
 #include "nought/config/run_config.h"
 #include "nought/data/dataset.h"
@@ -120,6 +120,9 @@ void add_data(CLI::App& app, Invocation& invocation) {
                   {"nought data show run.json", "nought data clean crawl.jsonl -o clean --rules gopher,c4"});
   data->require_subcommand(1);
   add_data_clean(*data, invocation);
+  add_data_dedup(*data, invocation);
+  add_data_decontaminate(*data, invocation);
+  add_data_stats(*data, invocation);
   CLI::App* command =
       add_command(*data, "show", "A sample as the model sees it: its tokens, their text, and what of them is trained",
                   {"nought data show run.json", "nought data show run.json --sample 7 --set data.seq_length=256"});
