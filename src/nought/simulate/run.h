@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "nought/base/visit.h"
 #include "nought/simulate/shape.h"
@@ -18,7 +19,10 @@ enum class Recomputed : uint8_t {
   full        // layers as wholes
 };
 enum class Products : uint8_t { bf16, fp8 };
-enum class SimulatedSchedule : uint8_t { one_f_one_b, interleaved, dual_pipe };
+enum class SimulatedSchedule : uint8_t { gpipe, one_f_one_b, interleaved, zbh1, zbv, dual_pipe };
+
+std::string_view name_of(Recomputed recompute);
+std::string_view name_of(SimulatedSchedule schedule);
 
 struct SimulatedRun {
   ModelShape model;
@@ -36,6 +40,10 @@ struct SimulatedRun {
   double micro_batches() const { return global_batch / dp / micro_batch; }
   /// Tokens of a micro-batch on a rank, before tensor parallelism.
   double tokens() const { return micro_batch * sequence / cp; }
+  /// Micro-batches, as wholes of all layers of a rank, whose activations the first rank of a pipeline holds at once.
+  double in_flight() const;
+  /// "tp 8 pp 16 vp 4 cp 1 ep 1 dp 128, stage 1, micro-batch 1, recompute full, states on the host"
+  std::string str() const;
   double tokens_per_step() const { return global_batch * sequence; }
 };
 

@@ -22,7 +22,7 @@ struct Stage {
 class StepClock {
  public:
   StepClock(const SimulatedRun& run, const Cluster& cluster, const FittedConstants& fitted)
-      : run_(run), cluster_(cluster), fitted_(fitted), clock_(run, cluster, fitted), links_(cluster, fitted) {}
+      : run_(run), fitted_(fitted), clock_(run, cluster, fitted), links_(cluster, fitted) {}
 
   SimulatedStep step() const;
 
@@ -37,7 +37,6 @@ class StepClock {
   RankGroup replicas() const { return {run_.dp * run_.cp, run_.tp}; }
 
   const SimulatedRun& run_;
-  const Cluster& cluster_;
   const FittedConstants& fitted_;
   LayerClock clock_;
   Links links_;
@@ -86,8 +85,12 @@ void StepClock::add_bubble(SimulatedStep& step, const Stage& middle, const Stage
   const double slowest = std::max(middle.total(), last.total());
   const double all = (run_.pp - 1) * middle.total() + last.total();
   step.bubble = (all - slowest) / run_.vp;
-  if (run_.schedule == SimulatedSchedule::dual_pipe)  // weight gradients fill the gaps, and streams come from both ends
+  // Weight gradients, half of the products backward, fill the gaps; DualPipe has streams from both ends besides.
+  if (run_.schedule == SimulatedSchedule::zbh1) step.bubble -= (run_.pp - 1) * middle.backward.products;
+  if (run_.schedule == SimulatedSchedule::zbv) step.bubble = 0;
+  if (run_.schedule == SimulatedSchedule::dual_pipe)
     step.bubble = (run_.pp / 2 - 1) * (middle.total() - middle.backward.products);
+  step.bubble = std::max(step.bubble, 0.0);
   step.pipeline = messages(run_.micro_batches());
 }
 
