@@ -10,12 +10,12 @@
 #include "nought/cli/device.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/plan_elastic.h"
+#include "nought/cli/planned_run.h"
 #include "nought/cli/shared_cores.h"
 #include "nought/config/run_config.h"
 #include "nought/cuda/workspace.h"
 #include "nought/diagnose/pipeline_trace.h"
 #include "nought/io/atomic_file.h"
-#include "nought/io/gguf_file.h"
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
@@ -27,6 +27,8 @@
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
+#include "nought/simulate/from_plan.h"
+#include "nought/simulate/report.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/model_source.h"
 
@@ -39,29 +41,13 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   LaunchOptions launch = {};
   std::string stage;
-  std::optional<std::string> gpu;
-  bool json = false, elastic = false;
+  std::optional<std::string> gpu, cluster;
+  bool json = false, elastic = false, layouts = false;
   std::string svg, trace;
 };
 
-/// What a model alone does not say, where the user does not either.
-constexpr std::string_view kAssumed[] = {"training.bf16=true", "training.per_device_train_batch_size=1"};
-
-/// A run of RUN.json; or of a model alone: a Hugging Face folder, its config.json, or a GGUF file.
 RunConfig load(const PlanOptions& options) {
-  const std::string& path = options.run_file;
-  const bool on_gpu = names_gpu(options.launch.device);
-  Json model;
-  if (std::filesystem::is_directory(path) || is_gguf_path(path)) {
-    model = path;
-  } else if (const Json file = read_json_file(path); file.is_object() && file.contains("model_type")) {
-    model = file;
-  } else {
-    return load_run_config(path, options.overrides, on_gpu);
-  }
-  std::vector<std::string> overrides(std::begin(kAssumed), std::end(kAssumed));
-  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
-  return make_run_config({{"model", model}}, path, overrides, {}, on_gpu);
+  return load_planned_run(options.run_file, options.overrides, names_gpu(options.launch.device));
 }
 
 /// The stages to show: all, or the one that --stage or the run names.
@@ -166,7 +152,31 @@ int run_elastic(const PlanOptions& options) {
   return 0;
 }
 
-int run_plan(const PlanOptions& options) {
+/// A run as it is on the cluster of --cluster, by the formulas of `nought simulate`.
+struct OnCluster {
+  Cluster cluster;
+  SimulatedRun run;
+
+  const FittedConstants& fitted() const { return fitted_constants().at(generation_of(cluster.chip, cluster.name)); }
+  RankedLayout layout() const { return {run, simulate_step(run, cluster, fitted()), simulate_memory(run)}; }
+};
+
+OnCluster on_cluster(const PlanOptions& options, const ModelConfig& config, const Layout& layout) {
+  return {cluster_of(*options.cluster), simulated_run(config, layout, software_of(kSimulatedSoftware))};
+}
+
+int print_layouts(const OnCluster& on, const PlanOptions& options) {
+  constexpr int kShown = 10;
+  const LayoutRanking ranking = rank_layouts(on.run, on.cluster, on.fitted(), static_cast<int>(on.run.ranks()), kShown);
+  fmt::print("{}\n", options.json ? to_json(ranking, on.cluster, {}).dump(2) : to_text(ranking, on.cluster, {}));
+  return 0;
+}
+
+int run_plan(const PlanOptions& given) {
+  PlanOptions options = given;
+  require<ConfigError>(!options.layouts || options.cluster,
+                       "--layouts is for a cluster: add --cluster, for instance {}", cluster_names());
+  if (options.cluster) options.launch.device = "cuda";
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
   if (options.elastic) return run_elastic(options);
@@ -176,6 +186,7 @@ int run_plan(const PlanOptions& options) {
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
+  if (options.layouts) return print_layouts(on_cluster(options, model_config_of(plan), layout_of(plan)), options);
   use_threads(threads_per_rank());
   plan = with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan))));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
@@ -209,8 +220,12 @@ int run_plan(const PlanOptions& options) {
   if (plan.device_memory > 0 && plan.layout.ranks > 1)
     report.longest = longest_sequences(report.config, report.predictions.front().layout, plan.device_memory);
   if (!options.svg.empty()) write_svg(options, report, layout);
+  std::optional<OnCluster> on;
+  if (options.cluster) on = on_cluster(options, report.config, timed);
   if (options.json) {
-    fmt::print("{}\n", to_json(report).dump(2));
+    OrderedJson json = to_json(report);
+    if (on) json["simulation"] = to_json(on->layout(), on->cluster, {});
+    fmt::print("{}\n", json.dump(2));
     return 0;
   }
   const int width = stdout_columns();
@@ -218,6 +233,7 @@ int run_plan(const PlanOptions& options) {
   if (plan.layout.on_gpu()) fmt::print("{}\n", wrap("note: " + note_of_gpu(gpu.has_value()), width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
+  if (on) fmt::print("\n{}", to_text(on->layout(), on->cluster, {}));
   const Prediction& first = report.predictions.front();
   if (plan.device_memory > 0 && plan.adapter) {
     RunPlan of_model = plan;
@@ -260,6 +276,12 @@ void add_plan(CLI::App& app, Invocation& invocation) {
           "With --device cuda: also predict the time of a step, by the rates of an a100, h100, h200 or 4090, or "
           "of a JSON file (docs/cuda.md)")
       ->type_name("NAME|FILE");
+  command
+      ->add_option("--cluster", options->cluster,
+                   "Also predict the time of a step on this cluster of GPUs: " + cluster_names() +
+                       ", or a JSON file (docs/simulator.md)")
+      ->type_name("NAME|FILE");
+  command->add_flag("--layouts", options->layouts, "With --cluster: every layout at the same batch, the fastest first");
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
   command->add_flag("--elastic", options->elastic,
