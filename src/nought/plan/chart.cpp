@@ -12,10 +12,6 @@ namespace {
 constexpr double kWidth = 760, kHeight = 440;
 constexpr double kLeft = 90, kRight = 590, kTop = 70, kBottom = 380;  // of the bars' area
 
-/// Colours by Category: told apart by people who see no red or no green too (Okabe and Ito's palette).
-constexpr std::array<std::string_view, kNumCategories> kColours{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
-                                                                "#56b4e9", "#999999", "#d55e00"};
-
 /// A distance between grid lines that is a power of two and gives four to eight of them.
 double grid_step(double top) { return std::exp2(std::ceil(std::log2(top / 8))); }
 
@@ -82,7 +78,7 @@ class Chart {
       const double height = height_of(static_cast<double>(prediction.memory.at_peak[c]));
       if (height <= 0) continue;
       y -= height;
-      svg += svg_rectangle(middle - width / 2, y, width, height, kColours[c]);
+      svg += svg_rectangle(middle - width / 2, y, width, height, kCategoryColours[c]);
     }
     return svg + labels(prediction, slot, middle, y);
   }
@@ -117,7 +113,7 @@ class Chart {
     for (size_t c = 0; c < kNumCategories; ++c) {
       const auto holds = [c](const Prediction& each) { return each.memory.at_peak[c] > 0; };
       if (std::none_of(shown_.begin(), shown_.end(), holds)) continue;
-      svg += svg_rectangle(kRight + 24, y - 11, 13, 13, kColours[c]) +
+      svg += svg_rectangle(kRight + 24, y - 11, 13, 13, kCategoryColours[c]) +
              svg_text(kRight + 44, y, "start", 12, std::string(name_of(static_cast<Category>(c))));
       y += 22;
     }

@@ -1,14 +1,13 @@
 #include "nought/serve/chat_page.h"
 
-#include <random>
-
 #include <fmt/format.h>
+
+#include "nought/base/nonce.h"
 
 namespace nought {
 
 ChatPage make_chat_page() {
-  std::random_device random;
-  const std::string nonce = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+  const std::string nonce = random_nonce();
   constexpr std::string_view kPlace = "nonce=\"NONCE\"";
   ChatPage page{
       .html = std::string(chat_page_source()),
