@@ -41,21 +41,17 @@ Values settings_of(std::span<const RunFolder> runs) {
   return values;
 }
 
-std::string member(const Json& row, const char* key) {
-  return row.is_object() && row.contains(key) && row[key].is_string() ? row[key].get<std::string>() : "";
-}
-
 /// The resolved values of each run. What a setting of `told` is the reason of is left out: its row says the same.
 Values resolved_of(std::span<const RunFolder> runs, const std::vector<ComparedRow>& told) {
   Values values;
   std::set<std::string, std::less<>> left_out;
   for (size_t i = 0; i < runs.size(); ++i)
     for (const Json& row : rows_of(runs[i].fact("/resolved"))) {
-      const std::string key = member(row, "key"), reason = member(row, "reason");
+      const std::string key = text_in(row, "key"), reason = text_in(row, "reason");
       const auto explains = [&](const ComparedRow& setting) { return reason.find(setting.name) != std::string::npos; };
       if (std::any_of(told.begin(), told.end(), explains)) left_out.insert(key);
       values[key].resize(runs.size());
-      values[key][i] = member(row, "value");
+      values[key][i] = text_in(row, "value");
     }
   for (const std::string& key : left_out) values.erase(key);
   return values;

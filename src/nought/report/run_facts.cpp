@@ -22,8 +22,7 @@ std::string bytes_text(double bytes) { return bytes > 0 ? format_bytes(static_ca
 /// The largest peak of the ranks in a list of the record, "/measured/memory".
 double peak_of(const RunFolder& run, std::string_view list) {
   double peak = 0;
-  for (const Json& rank : rows_of(run.fact(list)))
-    if (rank.is_object()) peak = std::max(peak, rank.value("peak_total", 0.0));
+  for (const Json& rank : rows_of(run.fact(list))) peak = std::max(peak, number_in(rank, "peak_total"));
   return peak;
 }
 
@@ -118,17 +117,19 @@ const std::vector<RunFigure>& run_figures() {
   return figures;
 }
 
+double longest_step(std::span<const double> times) {
+  std::vector<double> gaps;
+  for (size_t i = 1; i < times.size(); ++i) gaps.push_back(times[i] - times[i - 1]);
+  return std::max(60.0, gaps.empty() ? 0 : 50 * median_of(gaps));
+}
+
 double seconds_of_run(const RunFolder& run) {
   const std::vector<double>* times = run.steps.find("time");
   if (times == nullptr) return 0;
-  std::vector<double> gaps;
-  for (size_t i = 1; i < times->size(); ++i) gaps.push_back((*times)[i] - (*times)[i - 1]);
-  if (gaps.empty()) return 0;
-  // A pause between two starts, or a clock that was set, is a gap of many steps.
-  const double longest = std::max(60.0, 50 * median_of(gaps));
+  const double longest = longest_step(*times);
   double seconds = 0;
-  for (const double gap : gaps)
-    if (gap > 0 && gap < longest) seconds += gap;
+  for (size_t i = 1; i < times->size(); ++i)
+    if (const double gap = (*times)[i] - (*times)[i - 1]; gap > 0 && gap < longest) seconds += gap;
   return seconds;
 }
 

@@ -37,11 +37,6 @@ std::optional<Json> parse_line(std::string_view line) {
   return json;
 }
 
-std::string text_in(const Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 void add_events(const Json& line, int64_t step, std::vector<RunEvent>& events) {
   const std::string nonfinite = text_in(line, "nonfinite");
   if (!nonfinite.empty()) events.push_back({step, "not finite", nonfinite});
@@ -123,6 +118,16 @@ void flatten(const Json& value, const std::string& path, std::vector<std::pair<s
 }
 
 }  // namespace
+
+std::string text_in(const Json& object, const std::string& name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double number_in(const Json& object, const std::string& name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
 
 void StepTable::add(int64_t step, const Json& line) {
   const size_t row = steps_.size();

@@ -16,6 +16,10 @@
 
 namespace nought {
 
+/// A member of a JSON object; "" and 0 if there is no text or number of this name.
+std::string text_in(const Json& object, const std::string& name);
+double number_in(const Json& object, const std::string& name);
+
 /// Numbers by step: a row for each line of a file, a column for each name that any of the lines has.
 class StepTable {
  public:
