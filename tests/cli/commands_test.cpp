@@ -57,7 +57,7 @@ TEST(Commands, an_unknown_command_names_the_nearest) {
   expect_usage_error("photosynthesize", "unknown command photosynthesize; see `nought --help`");
   expect_usage_error("finetune", "unknown command finetune (did you mean \"init finetune\"?)");
   expect_usage_error("sft", "unknown command sft (did you mean \"init finetune\"?)");
-  expect_usage_error("report", "unknown command report (did you mean \"info\"?)");
+  expect_usage_error("show", "unknown command show (did you mean \"info\"?)");
 }
 
 TEST(Commands, an_unknown_option_names_the_nearest) {

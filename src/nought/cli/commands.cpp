@@ -46,6 +46,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_config(app, invocation);
   add_convert(app, invocation);
   add_bench(app, invocation);
+  add_report(app, invocation);
   add_compare(app, invocation);
   add_info(app, invocation);
   add_init(app, invocation);
@@ -87,7 +88,6 @@ constexpr std::pair<std::string_view, std::string_view> kMeant[] = {{"finetune",
                                                                     {"validate", "check"},
                                                                     {"benchmark", "bench"},
                                                                     {"profile", "trace"},
-                                                                    {"report", "info"},
                                                                     {"show", "info"}};
 
 /// " (did you mean ...?)": the command that has that name elsewhere, and the one whose name is near; "" if none is.
