@@ -14,7 +14,7 @@ namespace nought {
 std::string summary_section(const RunFolder& run);
 /// What went wrong, each with a link to its step in the curves.
 std::string events_section(std::span<const RunFolder> runs);
-/// Of several runs: the settings that differ, and the figures beside each other.
+/// The settings in which several runs differ, and their figures beside each other; "" for one run.
 std::string differences_section(std::span<const RunFolder> runs);
 /// The numbers of up to 40 steps of each run, as metrics.jsonl has them.
 std::string steps_section(std::span<const RunFolder> runs);
