@@ -21,18 +21,19 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FITTED = os.path.join(ROOT, "src/nought/simulate/fitted.json")
 BOUNDS = {
     "products": (0.5, 0.95), "knee": (20, 600), "fp8": (0.5, 1.0), "attention": (0.1, 0.6), "passes": (6, 40),
-    "memory": (0.6, 0.95), "link": (0.4, 1.0), "network": (0.3, 0.95), "latency": (2e-6, 6e-5), "overlap": (0, 0.95),
+    "exchange": (0.1, 1.0), "link": (0.4, 1.0), "network": (0.3, 0.95), "latency": (2e-6, 6e-5), "overlap": (0, 0.95),
     "contention": (0.02, 0.6), "fixed": (2e-3, 0.08), "permutation": (2, 40), "experts": (0.3, 1.0), "operations": (2e-6, 3e-4),
 }
 # What is typical of such machines: a constant that the rows say little of stays near it.
 TYPICAL = {
-    "products": 0.7, "knee": 150, "fp8": 0.85, "attention": 0.25, "passes": 16, "memory": 0.85, "link": 0.8,
+    "products": 0.7, "knee": 150, "fp8": 0.85, "attention": 0.25, "passes": 16, "exchange": 1.0, "link": 0.8,
     "network": 0.7, "latency": 1e-5, "overlap": 0.7, "contention": 0.25, "fixed": 0.03, "permutation": 6,
     "experts": 0.8, "operations": 3e-5,
 }
 PULL = 0.002  # per constant and factor of e
-# One sweep of one host says what a link reaches, and data sheets what memory does: these are not fitted to step times.
-FIXED = {"h100": {"memory", "link"}, "a100": {"memory"}, "blackwell": {"memory", "link"}}
+# One sweep of one host says what a link reaches, and no rows are of experts inside a host of the first two: these are not
+# fitted to step times.
+FIXED = {"h100": {"exchange", "link"}, "a100": {"exchange"}, "blackwell": {"link"}}
 
 
 def generation(hardware):
@@ -70,8 +71,10 @@ def cost(published, predicted, of, constants):
     return total / max(count, 1) + PULL * pull
 
 
-def fit(program, rows_file, published, constants, rounds):
+def fit(program, rows_file, published, constants, rounds, only):
     for of, values in constants.items():
+        if only and of != only:
+            continue
         for key in values:
             if key not in FIXED.get(of, ()):
                 values[key] = TYPICAL[key]
@@ -143,6 +146,7 @@ def main():
     parser.add_argument("--constants", default=FITTED)
     parser.add_argument("--fit", action="store_true", help="fit the constants and write them")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--only", help="fit this generation alone")
     parser.add_argument("--every", action="store_true", help="print every row with its parts")
     options = parser.parse_args()
     with open(options.rows) as file:
@@ -150,7 +154,7 @@ def main():
     with open(options.constants) as file:
         constants = json.load(file)
     if options.fit:
-        fit(options.program, options.rows, published, constants, options.rounds)
+        fit(options.program, options.rows, published, constants, options.rounds, options.only)
         write_constants(constants)
     print_errors(published, predict(options.program, options.rows, constants), options.every)
 

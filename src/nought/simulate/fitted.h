@@ -12,7 +12,7 @@
 namespace nought {
 
 struct FittedConstants {
-  double products = 0, knee = 0, fp8 = 0, attention = 0, passes = 0, memory = 0, link = 0, network = 0, latency = 0,
+  double products = 0, knee = 0, fp8 = 0, attention = 0, passes = 0, exchange = 0, link = 0, network = 0, latency = 0,
          overlap = 0, contention = 0, fixed = 0, permutation = 0, experts = 0, operations = 0;
 
   template <class V>
@@ -22,7 +22,7 @@ struct FittedConstants {
     v("fp8", fp8, "the share of `products` that FP8 products reach of the FP8 peak");
     v("attention", attention, "the share of the peak that fused attention reaches with heads of 128 elements");
     v("passes", passes, "element-wise passes of a layer's forward pass over its activations");
-    v("memory", memory, "the share of the memory's bandwidth that element-wise passes reach");
+    v("exchange", exchange, "the share of `link` that rows of experts reach inside a host; in a rack they reach all");
     v("link", link, "the share of the fast link's bandwidth that collectives reach");
     v("network", network, "the share of a network card's bandwidth that collectives reach");
     v("latency", latency, "seconds of each hop of a collective between hosts");

@@ -25,6 +25,9 @@ struct LayerSeconds {
 
 class LayerClock {
  public:
+  /// The share of a memory's bandwidth that element-wise passes reach.
+  static constexpr double kMemoryShare = 0.85;
+
   LayerClock(const SimulatedRun& run, const Cluster& cluster, const FittedConstants& fitted);
 
   /// A layer with an MLP, or with experts.
@@ -32,7 +35,7 @@ class LayerClock {
   /// The head with the loss.
   LayerSeconds head() const;
   /// B/s of element-wise passes.
-  double memory_rate() const { return cluster_.memory_bandwidth * fitted_.memory; }
+  double memory_rate() const { return cluster_.memory_bandwidth * kMemoryShare; }
 
  private:
   double product(double m, double n, double k, bool fp8, double efficiency = 1) const;

@@ -47,7 +47,8 @@ double Links::all_gather(double bytes, RankGroup group) const {
 double Links::to_experts(double bytes, double choices, RankGroup group) const {
   if (group.size <= 1 || bytes <= 0) return 0;
   const double members = inside(group);
-  const double near = bytes * choices * (members - 1) / members / (cluster_.link.bandwidth * fitted_.link);
+  const double share = cluster_.domain() > cluster_.ranks_per_host ? 1 : fitted_.exchange;
+  const double near = bytes * choices * (members - 1) / members / (cluster_.link.bandwidth * fitted_.link * share);
   const double domains = group.size / members;
   const double reached = (domains - 1) * (1 - std::pow(1 - 1 / domains, choices));
   const double far = bytes * reached / (cluster_.network_per_rank() * fitted_.network);

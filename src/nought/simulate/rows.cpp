@@ -41,6 +41,8 @@ Cluster cluster_of_row(const Json& hardware, const std::string& name, const std:
   cluster.memory_bandwidth = rate("hbm_tb_per_s") * kTeraflops;
   cluster.link.bandwidth = rate("link_gb_per_s") * kGigabytes;
   cluster.link.domain = static_cast<int>(rate("node_gpus"));
+  constexpr int kRack = 8;  // ranks beyond which a domain is a rack, whose hosts have 4
+  cluster.ranks_per_host = cluster.link.domain > kRack ? 4 : cluster.link.domain;
   cluster.network.bandwidth = rate("nic_gb_per_s") * kGigabytes;
   constexpr double kCapped = 500.0 / 700;  // of the power that the data sheet's peak is for
   if (name.ends_with("500w")) cluster.efficiency = std::sqrt(kCapped);
@@ -77,7 +79,9 @@ SimulatedRun run_of_row(const Json& row, const ModelShape& model, const Cluster&
   require<ConfigError>(run.zero_stage <= 3, "{}: zero_stage must be 0 to 3, got {}", place, run.zero_stage);
   run.recompute = recomputed_of(row.value("recompute", "none"));
   run.offload_states = row.contains("offload") && row["offload"].is_string();
-  if (row.value("precision", "bf16").find("fp8") != std::string::npos) run.products = Products::fp8;
+  const std::string precision = row.value("precision", "bf16");
+  if (precision.find("fp8") != std::string::npos || precision.find("fp4") != std::string::npos)
+    run.products = Products::fp8;
   const std::string schedule = row.value("schedule", "");
   if (run.vp > 1) run.schedule = SimulatedSchedule::interleaved;
   if (schedule == "DualPipe") run.schedule = SimulatedSchedule::dual_pipe;
