@@ -1,12 +1,11 @@
 #include "nought/corpus/documents.h"
 
+#include "support/compressed.h"
 #include "support/temp_folder.h"
-#include <zlib.h>
-
-#include "nought/io/files.h"
 
 namespace nought::documents_test {
 
+using test::gzipped;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -16,15 +15,6 @@ std::vector<std::string> texts_of(const std::filesystem::path& file, const Docum
   while (const auto batch = reader.next())
     for_each_document(*batch, [&](const Document& document) { texts.push_back(document.text); });
   return texts;
-}
-
-std::string gzipped(const std::string& text) {
-  const test::TempFolder folder;
-  const std::string path = (folder / "a.gz").string();
-  gzFile file = gzopen(path.c_str(), "wb");
-  gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
-  gzclose(file);
-  return read_bytes(path);
 }
 
 TEST(Documents, are_read_from_lines_and_from_text) {

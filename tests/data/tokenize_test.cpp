@@ -3,6 +3,7 @@
 #include <map>
 
 #include "support/byte_level.h"
+#include "support/compressed.h"
 #include "support/documents.h"
 #include "support/golden_tokens.h"
 #include "support/size.h"
@@ -148,6 +149,27 @@ TEST(Tokenize, a_run_that_was_killed_anywhere_goes_on_to_the_same_bytes) {
   const TokenizeProgress again = run(options, *tokenizer);
   EXPECT_EQ(again.kept_bytes, again.total_bytes);
   EXPECT_EQ(bytes_of(options.output), whole);
+}
+
+TEST(Tokenize, compressed_text_gives_the_same_tokens) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const std::string text = prose(200, 4);
+  std::vector<Documents> found;
+  for (const auto& [name, bytes] : {std::pair("a.txt", text), std::pair("b.txt.gz", test::gzipped(text)),
+                                    std::pair("c.txt.zst", test::zstandard(text))}) {
+    TokenizeOptions options = options_for(folder, {folder.write(name, bytes)});
+    options.output = folder / (std::string(name) + ".tokens");
+    const TokenizeProgress progress = run(options, *tokenizer);
+    EXPECT_EQ(progress.bytes, static_cast<int64_t>(text.size()));
+    EXPECT_EQ(progress.total_bytes, progress.bytes);
+    found.push_back(documents_in(options.output));
+    EXPECT_EQ(found.back().ids, found.front().ids);
+  }
+  EXPECT_EQ(found.front().count, 1);
+  EXPECT_EQ(corpus_format(folder.write("d.jsonl.gz", test::gzipped("{\"text\": \"a\"}\n")), {}), CorpusFormat::jsonl);
+  EXPECT_EQ(
+      expand_data_files(std::array{folder.write("e/f.txt.gz", test::gzipped(text)).parent_path().string()}).size(), 1u);
 }
 
 TEST(Tokenize, what_a_folder_holds_is_not_mixed_with_something_else) {

@@ -1,34 +1,16 @@
 #include "nought/io/byte_source.h"
 
+#include "support/compressed.h"
 #include "support/temp_folder.h"
-#include <zlib.h>
-#include <zstd.h>
 
 #include "nought/base/error.h"
+#include "nought/io/text_file.h"
 
 namespace nought::byte_source_test {
 
+using test::gzipped;
+using test::zstandard;
 using testing::HasSubstr;
-
-std::string zipped(const std::string& text) {
-  z_stream stream{};
-  deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(text.size() + 200, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
-std::string zstandard(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
-}
 
 std::string all_of(const std::filesystem::path& file, size_t step) {
   const auto source = open_bytes(file);
@@ -48,17 +30,17 @@ TEST(ByteSource, plain_and_compressed_files_have_the_same_bytes) {
   const test::TempFolder folder;
   const std::string text = sample();
   for (const std::string& bytes :
-       {text, zipped(text), zstandard(text), zipped(text.substr(0, 999)) + zipped(text.substr(999)),
+       {text, gzipped(text), zstandard(text), gzipped(text.substr(0, 999)) + gzipped(text.substr(999)),
         zstandard(text.substr(0, 999)) + zstandard(text.substr(999))})
     for (const size_t step : {size_t{1000}, size_t{1} << 20}) EXPECT_EQ(all_of(folder.write("a", bytes), step), text);
   EXPECT_EQ(all_of(folder.write("a", ""), 10), "");
-  EXPECT_EQ(all_of(folder.write("a", zipped("")), 10), "");
+  EXPECT_EQ(all_of(folder.write("a", gzipped("")), 10), "");
 }
 
 TEST(ByteSource, truncated_and_damaged_files_are_refused_with_the_offset) {
   const test::TempFolder folder;
   const std::string text = sample();
-  for (const std::string& whole : {zipped(text), zstandard(text)}) {
+  for (const std::string& whole : {gzipped(text), zstandard(text)}) {
     for (size_t size = 5; size < whole.size(); size += whole.size() / 7) {
       const auto file = folder.write("a", whole.substr(0, size));
       const std::string message = test::message_of<IoError>([&] { all_of(file, 5000); });
@@ -74,8 +56,23 @@ TEST(ByteSource, truncated_and_damaged_files_are_refused_with_the_offset) {
 }
 
 TEST(ByteSource, compressed_files_are_known_by_their_beginning) {
-  EXPECT_TRUE(is_compressed(zipped("a")) && is_compressed(zstandard("a")));
+  EXPECT_TRUE(is_compressed(gzipped("a")) && is_compressed(zstandard("a")));
   EXPECT_FALSE(is_compressed(std::string("{\"text\"")) || is_compressed(std::string()));
+}
+
+TEST(TextFile, compressed_text_is_mapped_as_if_it_were_not) {
+  const test::TempFolder folder;
+  const std::string text = sample();
+  for (const std::string& bytes : {text, gzipped(text), zstandard(text)}) {
+    const auto file = folder.write("a", bytes);
+    EXPECT_EQ(map_text(file)->text(), text);
+    EXPECT_EQ(text_size(file), static_cast<int64_t>(text.size()));
+    EXPECT_EQ(TextBeginning(file).text(), text);
+    const TextBeginning beginning(file, 1000);
+    EXPECT_TRUE(text.starts_with(beginning.text()) && beginning.text().size() >= 1000);
+  }
+  EXPECT_EQ(without_compression("x/a.jsonl.gz"), "x/a.jsonl");
+  EXPECT_EQ(without_compression("a.txt"), "a.txt");
 }
 
 }  // namespace nought::byte_source_test

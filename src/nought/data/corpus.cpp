@@ -8,6 +8,7 @@
 
 #include "nought/base/error.h"
 #include "nought/chat/record_json.h"
+#include "nought/io/text_file.h"
 #include "nought/text/unicode.h"
 
 namespace nought {
@@ -22,13 +23,13 @@ ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenize
 }
 
 CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
-  return corpus_kind(file, MappedFile(file).text(), options).format;
+  return corpus_kind(file, TextBeginning(file).text(), options).format;
 }
 
 CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> files, const std::string& wanted,
                             const fs::path& tokenizer_path, const Tokenizer& tokenizer) {
   const auto is_chat = [&](const fs::path& file) {
-    const CorpusKind kind = corpus_kind(file, MappedFile(file).text(), options);
+    const CorpusKind kind = corpus_kind(file, TextBeginning(file).text(), options);
     return kind.format == CorpusFormat::chat || (is_of_answers(kind.format) && kind.form);
   };
   const auto chats = std::count_if(files.begin(), files.end(), is_chat);  // every file was looked at
@@ -80,7 +81,7 @@ std::vector<std::string> describe_formats(std::span<const fs::path> files, const
                                           const Tokenizer& tokenizer) {
   std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // and their files
   for (const fs::path& file : files) {
-    const CorpusKind kind = corpus_kind(file, MappedFile(file).text(), options);
+    const CorpusKind kind = corpus_kind(file, TextBeginning(file).text(), options);
     const std::string text = describe_kind(file, kind, options, tokenizer);
     if (text.empty()) continue;
     auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == text; });
@@ -125,7 +126,7 @@ std::optional<Portion> CorpusReader::next() {
   while (place_.input < files_.size()) {
     const fs::path& path = files_[place_.input];
     if (!file_) {
-      file_ = std::make_shared<MappedFile>(path);
+      file_ = map_text(path);
       kind_ = corpus_kind(path, file_->text(), options_);
     }
     const std::string_view text = file_->text();

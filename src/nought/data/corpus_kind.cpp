@@ -7,6 +7,7 @@
 #include "nought/chat/preference.h"
 #include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
+#include "nought/io/text_file.h"
 
 namespace nought {
 
@@ -24,8 +25,8 @@ struct Signature {
 constexpr Signature kSignatures[] = {
     {"%PDF-", "a PDF document: extract its text, for instance with pdftotext"},
     {"PK\x03\x04", "a ZIP archive, as .docx and .epub files are: extract its text"},
-    {"\x1f\x8b", "compressed: gunzip it"},
-    {"\x28\xb5\x2f\xfd", "compressed: unzstd it"},
+    {"\x1f\x8b", "compressed twice: gunzip it"},
+    {"\x28\xb5\x2f\xfd", "compressed twice: unzstd it"},
     {"\xfd"
      "7zXZ",
      "compressed: unxz it"},
@@ -175,7 +176,7 @@ std::string why_not_text(std::string_view bytes) {
 }
 
 CorpusKind corpus_kind(const fs::path& file, std::string_view text, const CorpusOptions& options) {
-  const fs::path extension = file.extension();
+  const fs::path extension = without_compression(file).extension();
   require<ConfigError>(extension != ".parquet" && extension != ".arrow",
                        "{}: {} files are not read: write its rows as JSON lines, with pandas.read_parquet(...)"
                        ".to_json(..., orient=\"records\", lines=True) or datasets' to_json()",

@@ -8,6 +8,7 @@
 #include "nought/data/token_file.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/io/text_file.h"
 
 namespace nought {
 
@@ -40,8 +41,8 @@ bool is_text_file(const fs::path& file) {
   constexpr size_t kLook = size_t{1} << 16;
   if (file.extension() == ".parquet" || file.extension() == ".arrow" || file.extension() == kTokenFileExtension)
     return false;
-  const MappedFile mapped(file);
-  const std::string_view begin = mapped.text().substr(0, kLook);
+  const TextBeginning beginning(file, kLook);
+  const std::string_view begin = beginning.text().substr(0, kLook);
   return begin.find('\0') == std::string_view::npos && why_not_text(begin).empty();
 }
 

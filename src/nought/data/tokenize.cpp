@@ -10,7 +10,7 @@
 #include "nought/data/ordered_map.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
-#include "nought/io/files.h"
+#include "nought/io/text_file.h"
 
 namespace nought {
 
@@ -28,13 +28,6 @@ class RunningHash {
  private:
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
-
-int64_t size_of(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
-  return static_cast<int64_t>(size);
-}
 
 /// A named template's name; of others, what they hold.
 std::string identity_of(const ChatSource& chat) {
@@ -69,7 +62,7 @@ class TokenFolder {
     index_.settings = settings_of(options, tokenizer);
     for (const fs::path& input : options.inputs) {
       index_.inputs.push_back(input.string());
-      progress_.total_bytes += size_of(input);
+      progress_.total_bytes += text_size(input);
     }
     open();
   }
@@ -165,10 +158,10 @@ class TokenFolder {
     for (size_t i = 0; i < options_.inputs.size() && static_cast<int64_t>(i) <= place.input; ++i) {
       const bool last = static_cast<int64_t>(i) == place.input;
       if (last && place.offset == 0) break;
-      const MappedFile file(options_.inputs[i]);
-      const size_t size = last ? static_cast<size_t>(place.offset) : file.text().size();
-      if (size > file.text().size()) return "";
-      hash_.add(file.text().substr(0, size));
+      const auto file = map_text(options_.inputs[i]);
+      const size_t size = last ? static_cast<size_t>(place.offset) : file->text().size();
+      if (size > file->text().size()) return "";
+      hash_.add(file->text().substr(0, size));
     }
     return hash_.str();
   }

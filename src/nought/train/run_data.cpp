@@ -6,6 +6,7 @@
 #include "nought/base/text.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
+#include "nought/io/text_file.h"
 
 namespace nought {
 
@@ -203,9 +204,8 @@ int64_t expected_samples(const DataPlan& plan, int64_t length, double tokens_per
   double tokens = 0;
   for (const DataSource& source : training_sources(plan))
     for (const std::filesystem::path& file : source.files)
-      tokens += file.extension() == kTokenFileExtension
-                    ? static_cast<double>(TokenFile(file).size())
-                    : tokens_per_byte * static_cast<double>(MappedFile(file).bytes().size());
+      tokens += file.extension() == kTokenFileExtension ? static_cast<double>(TokenFile(file).size())
+                                                        : tokens_per_byte * static_cast<double>(text_size(file));
   return std::llround(tokens * (1 - plan.validation_fraction) / static_cast<double>(length));
 }
 
@@ -221,8 +221,7 @@ DataLook look_at_data(const RunPlan& run, const Tokenizer& tokenizer, int64_t te
       look.files += static_cast<int64_t>(source.files.size());
       check_token_files(source.files, tokenizer);
     }
-  for (const std::filesystem::path& file : texts)
-    look.text_bytes += static_cast<int64_t>(MappedFile(file).bytes().size());
+  for (const std::filesystem::path& file : texts) look.text_bytes += text_size(file);
   if (look.text_bytes <= text_bytes) {
     look.whole = open_data(run, tokenizer);
     look.read_bytes = look.text_bytes, look.notes = look.whole->notes;
