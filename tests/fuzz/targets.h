@@ -36,6 +36,8 @@ void read_flight_file(std::span<const std::byte> bytes);
 void read_checkpoint_manifest(std::span<const std::byte> bytes);
 /// A config of accelerate: YAML, which becomes a ds_config.json.
 void read_accelerate_yaml(std::span<const std::byte> bytes);
+/// JSON lines or text, compressed or not: every document that is accepted passes through all filters.
+void read_documents(std::span<const std::byte> bytes);
 
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"gguf", read_gguf},
@@ -46,6 +48,7 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"chat_template", read_chat_template},
                                       {"flight_file", read_flight_file},
                                       {"checkpoint_manifest", read_checkpoint_manifest},
-                                      {"accelerate_yaml", read_accelerate_yaml}};
+                                      {"accelerate_yaml", read_accelerate_yaml},
+                                      {"documents", read_documents}};
 
 }  // namespace nought::fuzz
