@@ -14,6 +14,8 @@
 #           peak (5 minutes)
 #   offload a model whose optimizer states and parameters are four times the memory of its process trains from files, at 70% of what the
 #           drive allows or more (scripts/offload-limit.sh; 3 minutes)
+#   data    8 GiB of text are cleaned and searched for near duplicates in 1 GiB of memory, and killed on the way (scripts/data-limit.sh; hours
+#           on two cores)
 #   grammar 500 random JSON schemas, of which each run has 40: what their grammars write satisfies them (seconds)
 #   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with
 #           their plan
@@ -24,9 +26,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [data]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
 declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
-all=(flips meshes context adapters virtual golden long offload grammar marked elastic kills)
+all=(flips meshes context adapters virtual golden long offload data grammar marked elastic kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then
@@ -46,6 +48,10 @@ failed=()
 for name in "$@"; do
   if [[ $name == offload ]]; then
     scripts/offload-limit.sh </dev/null || failed+=("$name")
+    continue
+  fi
+  if [[ $name == data ]]; then
+    scripts/data-limit.sh </dev/null || failed+=("$name")
     continue
   fi
   if [[ $name == marked ]]; then
