@@ -131,7 +131,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"datastates_ckpt", "null", no_effect, kOneWriter},
     {"elasticity.prefer_large_batch", "true", refused,
      "this name stands in DeepSpeed's documentation alone; write prefer_larger_batch"},
-    {"autotuning.enabled", "false", refused, "there is no autotuner"},
+    {"autotuning.enabled", "false", refused, "training does not tune itself; run `nought tune RUN.json`"},
     {"autotuning.metric", "\"throughput\"", gated, kGated},
     {"autotuning.fast", "true", gated, kGated},
     {"autotuning.tuner_type", "\"gridsearch\"", gated, kGated},
