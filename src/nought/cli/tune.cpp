@@ -112,7 +112,7 @@ const TuneTrial& Tuner::measured(const Settings& settings) {
 }
 
 void Tuner::attempt(const Settings& settings) {
-  if (over()) return;
+  if (over() && !trials_.empty()) return;  // the start is measured in any case
   const std::vector<std::string> lines = lines_of(settings);
   const TuneTrial* trial = nullptr;
   for (const TuneTrial& each : trials_)
