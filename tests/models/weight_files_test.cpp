@@ -35,8 +35,16 @@ TEST(WeightFiles, a_folder_without_all_its_weights_says_what_is_missing) {
   EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder / "none"}; }), HasSubstr("no such model folder"));
   EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }), HasSubstr("holds neither"));
   folder.write("pytorch_model.bin", "x");
-  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }),
-              HasSubstr("pytorch_model.bin must be converted"));
+  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }), HasSubstr("pytorch_model.bin: 1 bytes"));
+  folder.write("pytorch_model.bin", "\x80\x02\x8a\x0al\xfc");
+  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }), HasSubstr("as torch wrote them before 1.6"));
+  std::filesystem::copy_file(golden("torch/state.bin"), folder / "pytorch_model.bin",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(WeightFiles(folder.path()).at("whole").shape, (Shape{3, 4}));
+  std::filesystem::rename(folder / "pytorch_model.bin", folder / "pytorch_model-00001-of-00001.bin");
+  folder.write("pytorch_model.bin.index.json", R"({"weight_map": {"whole": "pytorch_model-00001-of-00001.bin"}})");
+  EXPECT_TRUE(WeightFiles(folder.path()).contains("whole"));
+  std::filesystem::remove(folder / "pytorch_model.bin.index.json");
 
   const auto with_index = [&](const std::string& text) {
     folder.write("model.safetensors.index.json", text);

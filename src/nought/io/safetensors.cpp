@@ -12,6 +12,7 @@
 #include "nought/base/text.h"
 #include "nought/io/convert.h"
 #include "nought/io/strict_json.h"
+#include "nought/io/torch_archive.h"
 
 namespace nought {
 
@@ -130,6 +131,15 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
     : path_(std::move(path)), file_(std::make_shared<const MappedFile>(path_)) {
   const std::span<const std::byte> bytes = file_->bytes();
   const std::string file = path_.string();
+  if (is_torch_archive(bytes)) {
+    take(read_torch_archive(bytes, file));
+    return;
+  }
+  require<IoError>(
+      !is_bare_pickle(bytes),
+      "{}: a pickle that is no archive, as torch wrote them before 1.6: load it there, and torch.save it with "
+      "a newer one",
+      file);
   require<IoError>(bytes.size() >= 8, "{}: {} bytes are no safetensors file, the header's length alone takes 8", file,
                    bytes.size());
   uint64_t length = 0;
@@ -141,6 +151,12 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
                    file, length, bytes.size() - 8);
   data_begin_ = 8 + static_cast<int64_t>(length);
   parse({reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<size_t>(length)});
+}
+
+void SafetensorsFile::take(TorchTensors tensors) {
+  for (auto& [name, dtype] : tensors.unsupported) unsupported_.emplace(std::move(name), std::move(dtype));
+  entries_ = std::move(tensors.entries);
+  index_entries();
 }
 
 std::span<const std::byte> SafetensorsFile::data() const {
@@ -201,6 +217,10 @@ void SafetensorsFile::check_layout() {
   }
   require<IoError>(covered == static_cast<int64_t>(data().size()), "{}: the last {} bytes belong to no tensor", file,
                    static_cast<int64_t>(data().size()) - covered);
+  index_entries();
+}
+
+void SafetensorsFile::index_entries() {
   std::erase_if(entries_, [&](const TensorEntry& entry) { return unsupported_.contains(entry.name); });
   for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
 }

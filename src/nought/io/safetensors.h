@@ -1,4 +1,4 @@
-// Reads a safetensors file.
+// Reads a safetensors file, or a state dict that torch.save() wrote.
 //
 // Design goals: the whole header is validated before any tensor is read. A malformed file gives an IoError that names
 // the file, the tensor and what is wrong. A read touches only the bytes that it needs, so that a rank pays for its own
@@ -39,9 +39,12 @@ struct TensorEntry {
   int64_t element_size() const { return packed ? 1 : size_of(dtype); }
 };
 
+struct TorchTensors;
+
 class SafetensorsFile {
  public:
-  /// Maps the file and checks all of its header. IoError.
+  /// Maps the file and checks all of its header. A file that torch.save() wrote is read as well: see torch_archive.h.
+  /// IoError.
   explicit SafetensorsFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -75,6 +78,8 @@ class SafetensorsFile {
   void parse(std::string_view header);
   void parse_entry(const std::string& name, const Json& description);
   void check_layout();
+  void take(TorchTensors tensors);
+  void index_entries();
 
   std::filesystem::path path_;
   std::shared_ptr<const MappedFile> file_;

@@ -11,9 +11,10 @@ namespace nought {
 
 namespace {
 
-constexpr std::string_view kSingleFile = "model.safetensors";
+/// A whole model in one file, or the index of its shards; what comes first is read.
+constexpr std::string_view kWholeFiles[] = {"model.safetensors", "pytorch_model.bin"};
+constexpr std::string_view kIndexFiles[] = {"model.safetensors.index.json", "pytorch_model.bin.index.json"};
 constexpr int kMaxDepth = 8;  // the metadata is anybody's
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 Json weight_map_of(const std::filesystem::path& index_file) {
   const Json json = parse_strictly(index_file.string(), "the index", read_bytes(index_file), kMaxDepth);
@@ -23,34 +24,32 @@ Json weight_map_of(const std::filesystem::path& index_file) {
   return *map;
 }
 
-// Why a folder has no safetensors, where that can be told.
-std::string hint_for(const std::filesystem::path& folder) {
-  for (std::string_view name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (std::filesystem::exists(folder / name)) return fmt::format("; {} must be converted to safetensors first", name);
-  }
-  return "";
+/// The first of these that the folder holds; "" if it holds none.
+std::filesystem::path first_in(const std::filesystem::path& folder, std::string_view whole, std::string_view index) {
+  std::error_code ignored;
+  for (const std::string_view name : {whole, index})
+    if (std::filesystem::exists(folder / name, ignored)) return folder / name;
+  return {};
+}
+
+std::filesystem::path weights_in(const std::filesystem::path& folder) {
+  for (size_t i = 0; i < std::size(kWholeFiles); ++i)
+    if (const std::filesystem::path found = first_in(folder, kWholeFiles[i], kIndexFiles[i]); !found.empty())
+      return found;
+  return {};
 }
 
 }  // namespace
 
-bool holds_weights(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(folder / kSingleFile, ignored) ||
-         std::filesystem::exists(folder / kIndexFile, ignored);
-}
+bool holds_weights(const std::filesystem::path& folder) { return !weights_in(folder).empty(); }
 
 WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
   require<IoError>(std::filesystem::exists(path, ignored), "{}: no such model folder", path.string());
-  if (!std::filesystem::is_directory(path, ignored)) {
-    open_single(path);
-  } else if (std::filesystem::exists(path / kSingleFile, ignored)) {
-    open_single(path / kSingleFile);
-  } else {
-    require<IoError>(std::filesystem::exists(path / kIndexFile, ignored), "{}: holds neither {} nor {}{}",
-                     path.string(), kSingleFile, kIndexFile, hint_for(path));
-    open_index(path / kIndexFile);
-  }
+  const std::filesystem::path found = std::filesystem::is_directory(path, ignored) ? weights_in(path) : path;
+  require<IoError>(!found.empty(), "{}: holds neither {} nor {}, nor an index of their shards", path.string(),
+                   kWholeFiles[0], kWholeFiles[1]);
+  found.extension() == ".json" ? open_index(found) : open_single(found);
 }
 
 void WeightFiles::open_single(const std::filesystem::path& file) {

@@ -1,4 +1,5 @@
-// WeightFiles: reads the weights of a Hugging Face folder from one safetensors file or from shards.
+// WeightFiles: reads the weights of a Hugging Face folder from one safetensors file or from shards; or from what
+// torch.save() wrote.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace nought {
 /// True if the folder has weights that WeightFiles reads.
 bool holds_weights(const std::filesystem::path& folder);
 
-/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
+/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names; or
+/// else pytorch_model.bin, or the shards of pytorch_model.bin.index.json.
 class WeightFiles {
  public:
   /// Opens a folder, or one .safetensors file. It opens every shard and looks up every tensor of the index. IoError.

@@ -1,0 +1,267 @@
+#include "nought/io/torch_archive.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "nought/base/error.h"
+#include "nought/io/pickle.h"
+#include "nought/io/strict_json.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::string_view kLocalHeader("PK\x03\x04", 4), kCentralHeader("PK\x01\x02", 4), kEnd("PK\x05\x06", 4),
+    kEnd64("PK\x06\x06", 4), kLocator64("PK\x06\x07", 4);
+constexpr int kMostDepth = 16;  // of dicts within dicts
+
+/// The files of a ZIP archive, which lie in it as they are.
+class Zip {
+ public:
+  Zip(std::span<const std::byte> bytes, const std::string& source) : bytes_(bytes), source_(source) { read(); }
+
+  const Interval* find(const std::string& name) const {
+    const auto found = files_.find(name);
+    return found == files_.end() ? nullptr : &found->second;
+  }
+  const std::map<std::string, Interval>& files() const { return files_; }
+
+ private:
+  template <class T>
+  T number(uint64_t at) const {
+    require<IoError>(at <= bytes_.size() && sizeof(T) <= bytes_.size() - at, "{}: the archive is truncated", source_);
+    T value{};
+    std::memcpy(&value, bytes_.data() + at, sizeof(T));
+    return value;
+  }
+  std::string_view text(uint64_t at, uint64_t size) const {
+    require<IoError>(at <= bytes_.size() && size <= bytes_.size() - at, "{}: the archive is truncated", source_);
+    return {reinterpret_cast<const char*>(bytes_.data()) + at, size};
+  }
+  bool has(uint64_t at, std::string_view mark) const {
+    return at <= bytes_.size() && mark.size() <= bytes_.size() - at && text(at, mark.size()) == mark;
+  }
+
+  void read() {
+    constexpr uint64_t kEndSize = 22, kMostComment = 65535;
+    require<IoError>(bytes_.size() >= kEndSize, "{}: {} bytes are no archive", source_, bytes_.size());
+    uint64_t end = bytes_.size() - kEndSize;
+    const uint64_t least = end > kMostComment ? end - kMostComment : 0;
+    while (!has(end, kEnd)) {
+      require<IoError>(end > least, "{}: the archive has no end: the file is truncated", source_);
+      --end;
+    }
+    uint64_t count = number<uint16_t>(end + 10), at = number<uint32_t>(end + 16);
+    if (end >= 20 && has(end - 20, kLocator64)) {
+      const auto end64 = number<uint64_t>(end - 12);
+      require<IoError>(has(end64, kEnd64), "{}: the archive's directory is not where it says", source_);
+      count = number<uint64_t>(end64 + 32), at = number<uint64_t>(end64 + 48);
+    }
+    for (uint64_t i = 0; i < count; ++i) at = read_entry(at);
+  }
+  /// Returns where the next entry of the directory begins.
+  uint64_t read_entry(uint64_t at) {
+    require<IoError>(has(at, kCentralHeader), "{}: the archive's directory is damaged", source_);
+    const auto method = number<uint16_t>(at + 10);
+    uint64_t packed = number<uint32_t>(at + 20), size = number<uint32_t>(at + 24), local = number<uint32_t>(at + 42);
+    const auto name_size = number<uint16_t>(at + 28), extra_size = number<uint16_t>(at + 30),
+               comment_size = number<uint16_t>(at + 32);
+    const std::string name(text(at + 46, name_size));
+    const uint64_t extra = at + 46 + name_size;
+    read_extra(extra, extra_size, size, packed, local);
+    require<IoError>(method == 0 && packed == size, "{}: {} is compressed, which torch.save does not do", source_,
+                     excerpt(name));
+    require<IoError>(has(local, kLocalHeader), "{}: {} is not where the archive says", source_, excerpt(name));
+    const uint64_t begin = local + 30 + number<uint16_t>(local + 26) + number<uint16_t>(local + 28);
+    text(begin, size);
+    require<IoError>(
+        files_.emplace(name, Interval{static_cast<int64_t>(begin), static_cast<int64_t>(begin + size)}).second,
+        "{}: the archive has {} twice", source_, excerpt(name));
+    return extra + extra_size + comment_size;
+  }
+  /// The sizes of a ZIP64 entry, of which the short fields hold nothing but ones.
+  void read_extra(uint64_t at, uint64_t size, uint64_t& whole, uint64_t& packed, uint64_t& local) const {
+    constexpr uint64_t kElsewhere = 0xFFFFFFFF;
+    for (const uint64_t end = at + size; at + 4 <= end;) {
+      const auto id = number<uint16_t>(at), length = number<uint16_t>(at + 2);
+      uint64_t field = at + 4;
+      for (uint64_t* value : {&whole, &packed, &local})
+        if (id == 1 && *value == kElsewhere) *value = number<uint64_t>(field), field += 8;
+      at += 4 + uint64_t{length};
+    }
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& source_;
+  std::map<std::string, Interval> files_;
+};
+
+struct TorchDType {
+  std::string_view storage, name;  // torch.FloatStorage, torch.float32
+  int64_t size;
+  std::optional<DType> dtype;
+  std::optional<Float8> packed = {};
+};
+constexpr TorchDType kDTypes[] = {{"torch.DoubleStorage", "torch.float64", 8, DType::f64},
+                                  {"torch.FloatStorage", "torch.float32", 4, DType::f32},
+                                  {"torch.BFloat16Storage", "torch.bfloat16", 2, DType::bf16},
+                                  {"torch.HalfStorage", "torch.float16", 2, DType::f16},
+                                  {"torch.LongStorage", "torch.int64", 8, DType::i64},
+                                  {"torch.IntStorage", "torch.int32", 4, DType::i32},
+                                  {"torch.ByteStorage", "torch.uint8", 1, DType::u8},
+                                  {"torch.CharStorage", "torch.int8", 1, DType::i8},
+                                  {"torch.ShortStorage", "torch.int16", 2, std::nullopt},
+                                  {"torch.BoolStorage", "torch.bool", 1, std::nullopt},
+                                  {"", "torch.float8_e4m3fn", 1, DType::bf16, Float8::e4m3},
+                                  {"", "torch.float8_e5m2", 1, DType::bf16, Float8::e5m2}};
+/// What describes tensors, and what their dicts are made of.
+constexpr std::string_view kAllowed[] = {"collections.OrderedDict",
+                                         "torch._utils._rebuild_tensor_v2",
+                                         "torch._utils._rebuild_tensor_v3",
+                                         "torch._utils._rebuild_parameter",
+                                         "torch.Size",
+                                         "torch.storage.UntypedStorage",
+                                         "torch.storage.TypedStorage",
+                                         "torch.nn.parameter.Parameter",
+                                         "torch.device",
+                                         "torch.serialization._get_layout"};
+
+const TorchDType* find_torch_dtype(std::string_view name) {
+  for (const TorchDType& each : kDTypes)
+    if (!name.empty() && (name == each.storage || name == each.name)) return &each;
+  return nullptr;
+}
+
+bool is_allowed(std::string_view name) {
+  return std::find(std::begin(kAllowed), std::end(kAllowed), name) != std::end(kAllowed) ||
+         find_torch_dtype(name) != nullptr;
+}
+
+using Kind = PickleValue::Kind;
+
+/// Finds the tensors of what a pickle says.
+class TensorsOf {
+ public:
+  TensorsOf(const Pickle& pickle, const Zip& zip, std::string prefix, const std::string& source)
+      : pickle_(pickle), zip_(zip), prefix_(std::move(prefix)), source_(source) {}
+
+  TorchTensors take() {
+    visit("", pickle_.root, 0);
+    return std::move(tensors_);
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void refuse(const std::string& name, fmt::format_string<Args...> format, Args&&... args) const {
+    fail<IoError>("{}: tensor \"{}\" {}", source_, excerpt(name), fmt::format(format, std::forward<Args>(args)...));
+  }
+  bool calls(const PickleValue& value, std::string_view function) const {
+    return value.kind == Kind::call && pickle_.item(value, 0).text == function;
+  }
+
+  void visit(const std::string& name, size_t index, int depth) {
+    require<IoError>(depth < kMostDepth, "{}: dicts lie more than {} deep in each other", source_, kMostDepth);
+    const PickleValue& value = pickle_[index];
+    const bool ordered = calls(value, "collections.OrderedDict");
+    if (value.kind == Kind::dict || ordered) {
+      for (size_t i = ordered ? 2 : 0; i + 1 < value.items.size(); i += 2) {
+        const PickleValue& key = pickle_.item(value, i);
+        if (key.kind == Kind::text)
+          visit(name.empty() ? key.text : name + "." + key.text, value.items[i + 1], depth + 1);
+      }
+      return;
+    }
+    if (calls(value, "torch._utils._rebuild_parameter")) return visit_first(name, value, depth);
+    const bool third = calls(value, "torch._utils._rebuild_tensor_v3");
+    if (third || calls(value, "torch._utils._rebuild_tensor_v2")) add(name, pickle_.item(value, 1), third);
+  }
+  void visit_first(const std::string& name, const PickleValue& call, int depth) {
+    const PickleValue& arguments = pickle_.item(call, 1);
+    if (arguments.kind != Kind::list || arguments.items.empty()) refuse(name, "is a parameter of nothing");
+    visit(name, arguments.items[0], depth + 1);
+  }
+  int64_t count(const std::string& name, const PickleValue& value) const {
+    if (value.kind != Kind::integer || value.integer < 0) refuse(name, "has a size that is no count");
+    return value.integer;
+  }
+
+  /// storage, offset, size, stride, requires_grad, hooks; the third version also has the dtype.
+  void add(const std::string& name, const PickleValue& arguments, bool third) {
+    const size_t least = third ? 7 : 4;
+    if (arguments.kind != Kind::list || arguments.items.size() < least) refuse(name, "is described by too little");
+    const PickleValue& persistent = pickle_.item(arguments, 0);
+    const PickleValue* storage = persistent.kind == Kind::persistent ? &pickle_.item(persistent, 0) : nullptr;
+    if (storage == nullptr || storage->kind != Kind::list || storage->items.size() < 5) refuse(name, "has no storage");
+    const std::string& of = third ? pickle_.item(arguments, 6).text : pickle_.item(*storage, 1).text;
+    const TorchDType* dtype = find_torch_dtype(of);
+    if (dtype == nullptr) refuse(name, "has the dtype \"{}\", which is not read", excerpt(of));
+    const std::string file = prefix_ + "data/" + pickle_.item(*storage, 2).text;
+    const Interval* bytes = zip_.find(file);
+    if (bytes == nullptr) refuse(name, "lies in {}, which the archive does not hold", excerpt(file));
+    TensorEntry entry{name, dtype->dtype.value_or(DType::u8), {}, {}, dtype->packed};
+    const int64_t numel = shape_of(name, arguments, entry.shape);
+    const int64_t begin = count(name, pickle_.item(arguments, 1)), room = bytes->size() / dtype->size;
+    if (begin > room || numel > room - begin)
+      refuse(name, "has elements {} to {} of a storage of {}", begin, begin + numel, room);
+    entry.bytes = {bytes->begin + begin * dtype->size, bytes->begin + (begin + numel) * dtype->size};
+    if (!dtype->dtype) tensors_.unsupported.emplace_back(name, std::string(dtype->name));
+    tensors_.entries.push_back(std::move(entry));
+  }
+  /// Returns the number of elements.
+  int64_t shape_of(const std::string& name, const PickleValue& arguments, Shape& shape) const {
+    const PickleValue &size = pickle_.item(arguments, 2), &stride = pickle_.item(arguments, 3);
+    if (size.kind != Kind::list || stride.kind != Kind::list || size.items.size() != stride.items.size())
+      refuse(name, "has a shape without strides");
+    if (size.items.size() > static_cast<size_t>(Shape::kMaxRank))
+      refuse(name, "has {} dimensions, at most {} are supported", size.items.size(), int{Shape::kMaxRank});
+    for (size_t i = 0; i < size.items.size(); ++i) shape.push_back(count(name, pickle_.item(size, i)));
+    int64_t numel = 1;
+    for (size_t i = size.items.size(); i-- > 0;) {
+      const int64_t extent = shape[static_cast<int>(i)];
+      if (extent > 1 && count(name, pickle_.item(stride, i)) != numel)
+        refuse(name, "is a view whose elements are not in their order: save its .contiguous()");
+      if (__builtin_mul_overflow(numel, extent, &numel)) refuse(name, "has the absurd shape {}", shape);
+    }
+    return numel;
+  }
+
+  const Pickle& pickle_;
+  const Zip& zip_;
+  std::string prefix_;
+  const std::string& source_;
+  TorchTensors tensors_;
+};
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view mark) {
+  return bytes.size() >= mark.size() && std::memcmp(bytes.data(), mark.data(), mark.size()) == 0;
+}
+
+}  // namespace
+
+bool is_torch_archive(std::span<const std::byte> bytes) { return begins_with(bytes, kLocalHeader); }
+
+bool is_bare_pickle(std::span<const std::byte> bytes) {
+  return begins_with(bytes, "\x80\x02") || begins_with(bytes, "\x80\x04");
+}
+
+TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source) {
+  const Zip zip(bytes, source);
+  constexpr std::string_view kPickle = "data.pkl";
+  const auto found = std::find_if(zip.files().begin(), zip.files().end(), [&](const auto& file) {
+    return file.first == kPickle || file.first.ends_with("/data.pkl");
+  });
+  require<IoError>(found != zip.files().end(), "{}: an archive without data.pkl, which torch.save writes", source);
+  const std::string prefix = found->first.substr(0, found->first.size() - kPickle.size());
+  if (const Interval* order = zip.find(prefix + "byteorder"))
+    require<IoError>(
+        begins_with(bytes.subspan(static_cast<size_t>(order->begin), static_cast<size_t>(order->size())), "little"),
+        "{}: its numbers are not little-endian", source);
+  const Interval at = found->second;
+  const Pickle pickle =
+      read_pickle(bytes.subspan(static_cast<size_t>(at.begin), static_cast<size_t>(at.size())), source, is_allowed);
+  return TensorsOf(pickle, zip, prefix, source).take();
+}
+
+}  // namespace nought
