@@ -17,16 +17,23 @@ struct BatchSequence {
   double targets = 0;    // of its answer, those that other ranks hold included
   double reference = 0;  // the log-probability of its answer under the reference model
   AnswerLabel label = AnswerLabel::unjudged;
+  /// What a classifier's head should say of it (score_loss()); of the chosen answer of a pair, the margin by which it
+  /// should be ahead, if there is one; of an answer that a policy wrote, its advantage.
+  std::vector<double> wanted = {};
 };
 
 /// The sequences of a batch. Two in a row are the chosen and the rejected answer of a pair.
-/// of_target: [rows, length] i32, which of them each target belongs to; -1: none.
+/// of_target: [rows, length] i32, which of them each target belongs to; -1: none. With a classifier's head, the token
+/// whose hidden state the head scores belongs to its sequence, and no other one does.
 /// likelihood: [rows, length] f32, how much the cross-entropy of each target counts beside; undefined: none does.
+/// written, known: [rows, length] f32, the log-probability of each target under the policy that wrote it, and under the
+/// reference model; undefined: the same as now, and none.
 /// share: what a rank counts of each sequence, where several have parts of it.
 struct BatchSequences {
   std::vector<BatchSequence> all = {};
   Tensor of_target = {};
   Tensor likelihood = {};
+  Tensor written = {}, known = {};
   double share = 1;
 };
 

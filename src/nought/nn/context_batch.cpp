@@ -25,6 +25,8 @@ Batch part_of(const Context& context, const Batch& batch, const ContextTokens& t
           {.all = batch.sequences.all,
            .of_target = part(batch.sequences.of_target, int32_t{}),
            .likelihood = part(batch.sequences.likelihood, float{}),
+           .written = part(batch.sequences.written, float{}),
+           .known = part(batch.sequences.known, float{}),
            .share = batch.sequences.share / tokens.ranks.ranks}};
 }
 

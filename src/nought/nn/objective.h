@@ -15,13 +15,13 @@
 
 namespace nought {
 
-class SequenceObjective;
+class WeighedObjective;
 
 class Objective {
  public:
   virtual ~Objective() = default;
   /// The objective, if what a target counts is known only when the losses of all others are; else null.
-  virtual const SequenceObjective* over_sequences() const { return nullptr; }
+  virtual const WeighedObjective* over_sequences() const { return nullptr; }
   /// How the logits of some tokens of the batch, which lies on the device, become their losses. It may outlive neither
   /// the batch nor the objective. Where ranks share sequences, a batch has this rank's tokens of each row.
   virtual RowLoss rows(const Batch& batch) const = 0;

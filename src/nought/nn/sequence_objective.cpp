@@ -1,5 +1,7 @@
 #include "nought/nn/sequence_objective.h"
 
+#include <algorithm>
+
 #include "nought/comm/mesh.h"
 
 namespace nought {
@@ -8,8 +10,8 @@ double SequenceObjective::weight(const Batch& batch) const {
   return batch.sequences.share * static_cast<double>(batch.sequences.all.size()) / static_cast<double>(per_example_);
 }
 
-SequenceObjective::Weighed SequenceObjective::weigh(const Context& context, const Batch& batch,
-                                                    std::span<const double> losses, Communicator* parts) const {
+WeighedObjective::Weighed SequenceObjective::weigh(const Context& context, const Batch& batch,
+                                                   std::span<const double> losses, Communicator* parts) const {
   const BatchSequences& sequences = batch.sequences;
   const auto count = static_cast<int64_t>(losses.size());
   require<ShapeError>(batch.targets.numel() == count, "{} targets but {} losses", batch.targets.numel(), count);
@@ -21,12 +23,8 @@ SequenceObjective::Weighed SequenceObjective::weigh(const Context& context, cons
   const auto weight_of = [&](int64_t i) { return counted == nullptr ? 1.0 : double{counted[i]}; };
   for (int64_t i = 0; of != nullptr && i < count; ++i)
     if (of[i] >= 0) sums.at(static_cast<size_t>(of[i])) -= weight_of(i) * losses[static_cast<size_t>(i)];
-  if (parts != nullptr && !sums.empty()) all_reduce_values(*parts, context, sums);
-  if (sums_)
-    for (size_t i = 0; i < sums.size(); ++i)
-      sums_->at(static_cast<size_t>(sequences.all[i].number)) = sums[i] * sequences.share;
+  const Loss loss = judge(context, batch, std::move(sums), parts);
   if (!loss_) return weighed;
-  const Loss loss = loss_(sequences.all, sums);
   weighed.loss = loss.loss * sequences.share;
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -36,6 +34,17 @@ SequenceObjective::Weighed SequenceObjective::weigh(const Context& context, cons
     weighed.weights[at] = static_cast<float>(weight);
   }
   return weighed;
+}
+
+SequenceObjective::Loss SequenceObjective::judge(const Context& context, const Batch& batch, std::vector<double> sums,
+                                                 Communicator* parts) const {
+  const BatchSequences& sequences = batch.sequences;
+  if (parts != nullptr && !sums.empty()) all_reduce_values(*parts, context, sums);
+  const size_t each = sums.size() / std::max<size_t>(sequences.all.size(), 1);
+  if (sums_)
+    for (size_t i = 0; i < sums.size(); ++i)
+      sums_->at(static_cast<size_t>(sequences.all[i / each].number) * each + i % each) = sums[i] * sequences.share;
+  return loss_ ? loss_(sequences.all, sums) : Loss();
 }
 
 SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options) {
@@ -48,6 +57,34 @@ SequenceObjective::LossOf loss_of_pairs(const PairLossOptions& options) {
       const PairLoss pair = pair_loss(options, answer(i), answer(i + 1));
       loss.loss += pair.loss;
       loss.slopes.push_back(pair.d_chosen), loss.slopes.push_back(pair.d_rejected);
+    }
+    return loss;
+  };
+}
+
+SequenceObjective::LossOf loss_of_rewards(double center) {
+  return [center](std::span<const BatchSequence> sequences, std::span<const double> scores) {
+    SequenceObjective::Loss loss;
+    for (size_t i = 0; i + 1 < sequences.size(); i += 2) {
+      const double margin = sequences[i].wanted.empty() ? 0 : sequences[i].wanted[0];
+      const RewardLoss pair = reward_loss(scores[i], scores[i + 1], margin, center);
+      loss.loss += pair.loss;
+      loss.slopes.push_back(pair.d_chosen), loss.slopes.push_back(pair.d_rejected);
+    }
+    return loss;
+  };
+}
+
+SequenceObjective::LossOf loss_of_scores(ProblemType problem, int64_t labels) {
+  return [problem, each = static_cast<size_t>(labels)](std::span<const BatchSequence> sequences,
+                                                       std::span<const double> scores) {
+    SequenceObjective::Loss loss;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const bool judged = !sequences[i].wanted.empty();  // else the texts are only scored
+      const ScoreLoss one = judged ? score_loss(problem, scores.subspan(i * each, each), sequences[i].wanted)
+                                   : ScoreLoss{.loss = 0, .slopes = std::vector<double>(each)};
+      loss.loss += one.loss;
+      loss.slopes.insert(loss.slopes.end(), one.slopes.begin(), one.slopes.end());
     }
     return loss;
   };

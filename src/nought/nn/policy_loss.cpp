@@ -1,0 +1,74 @@
+#include "nought/nn/policy_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
+                         double reference) {
+  const double ratio = std::exp(log_ratio);
+  PolicyToken token;
+  if (options.type == PolicyLossType::cispo) {
+    token.d_self = -std::min(ratio, options.epsilon_high) * advantage;
+    token.loss = token.d_self * policy;
+  } else {
+    const double first = options.delta ? std::min(ratio, *options.delta) : ratio;
+    const double clipped = std::clamp(ratio, 1 - options.epsilon, 1 + options.epsilon_high);
+    const bool takes_first = first * advantage <= clipped * advantage;
+    const double taken = takes_first ? first : clipped;
+    token.loss = -taken * advantage;
+    token.d_log_ratio = taken == ratio ? -ratio * advantage : 0;  // a bound has no gradient
+  }
+  if (options.beta == 0) return token;
+  const double apart = reference - policy, factor = options.corrects_kl ? ratio : 1;
+  token.kl = std::expm1(apart) - apart;
+  token.loss += options.beta * token.kl * factor;
+  token.d_self -= options.beta * factor * std::expm1(apart);
+  if (options.corrects_kl) token.d_log_ratio += options.beta * token.kl * ratio;
+  return token;
+}
+
+namespace {
+
+/// Mean and standard deviation, with n - 1, of the numbers that are there.
+std::pair<double, double> moments(std::span<const double> values) {
+  double sum = 0, squares = 0, count = 0;
+  for (const double value : values)
+    if (!std::isnan(value)) sum += value, ++count;
+  const double mean = count > 0 ? sum / count : 0;
+  for (const double value : values)
+    if (!std::isnan(value)) squares += (value - mean) * (value - mean);
+  return {mean, count > 1 ? std::sqrt(squares / (count - 1)) : 0};
+}
+
+}  // namespace
+
+std::vector<double> advantages_of(std::span<const double> rewards, std::span<const double> weights, int64_t generations,
+                                  RewardScale scale) {
+  constexpr double kLeast = 1e-4;  // TRL's, so that equal rewards divide nothing by 0
+  const size_t functions = weights.size(), answers = functions == 0 ? 0 : rewards.size() / functions;
+  const auto group = static_cast<size_t>(generations);
+  require(functions > 0 && rewards.size() == answers * functions && answers % group == 0,
+          "{} rewards of {} functions in groups of {}", rewards.size(), functions, generations);
+  std::vector<double> totals(answers, std::numeric_limits<double>::quiet_NaN());
+  for (size_t i = 0; i < answers; ++i)
+    for (size_t f = 0; f < functions; ++f)
+      if (const double reward = rewards[i * functions + f]; !std::isnan(reward))
+        totals[i] = (std::isnan(totals[i]) ? 0 : totals[i]) + weights[f] * reward;
+  std::vector<double> advantages(answers);
+  const double of_batch = moments(totals).second;
+  for (size_t begin = 0; begin < answers; begin += group) {
+    const auto [mean, deviation] = moments(std::span(totals).subspan(begin, group));
+    const double by = scale == RewardScale::none    ? 1
+                      : scale == RewardScale::group ? deviation + kLeast
+                                                    : of_batch + kLeast;
+    for (size_t i = begin; i < begin + group; ++i) advantages[i] = std::isnan(totals[i]) ? 0 : (totals[i] - mean) / by;
+  }
+  return advantages;
+}
+
+}  // namespace nought

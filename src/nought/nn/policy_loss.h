@@ -1,0 +1,86 @@
+// The loss of a token that a policy has written itself, by its advantage: GRPO (arXiv 2402.03300) and its kin.
+//
+// Design goals: plain numbers, so that a loss and its derivatives are tested alone; names, defaults and formulas are
+// those of TRL 1.16's GRPOConfig. Non-goals: where tokens and rewards come from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/base/visit.h"
+
+namespace nought {
+
+/// What the losses of tokens are divided by, and how ratios are clipped.
+enum class PolicyLossType : uint8_t {
+  dapo,     // the tokens of all answers of the step
+  grpo,     // the tokens of each answer, then the answers
+  bnpo,     // as dapo: TRL's is of a micro-batch, which layouts would change
+  dr_grpo,  // the answers, times the most tokens that one may have
+  cispo     // as dapo; ratios are clipped from above, and have no gradient
+};
+
+template <>
+struct EnumNames<PolicyLossType> {
+  static constexpr std::array<std::pair<PolicyLossType, std::string_view>, 5> value{
+      {{PolicyLossType::dapo, "dapo"},
+       {PolicyLossType::grpo, "grpo"},
+       {PolicyLossType::bnpo, "bnpo"},
+       {PolicyLossType::dr_grpo, "dr_grpo"},
+       {PolicyLossType::cispo, "cispo"}}};
+};
+
+/// Whether a ratio of probabilities is that of a token, or of its whole answer (GSPO, arXiv 2507.18071).
+enum class ImportanceLevel : uint8_t { token, sequence };
+
+template <>
+struct EnumNames<ImportanceLevel> {
+  static constexpr std::array<std::pair<ImportanceLevel, std::string_view>, 2> value{
+      {{ImportanceLevel::token, "token"}, {ImportanceLevel::sequence, "sequence"}}};
+};
+
+/// What rewards are divided by, beside the mean of their group that is taken off.
+enum class RewardScale : uint8_t { group, batch, none };
+
+template <>
+struct EnumNames<RewardScale> {
+  static constexpr std::array<std::pair<RewardScale, std::string_view>, 3> value{
+      {{RewardScale::group, "group"}, {RewardScale::batch, "batch"}, {RewardScale::none, "none"}}};
+};
+
+struct PolicyLossOptions {
+  PolicyLossType type = PolicyLossType::dapo;
+  double epsilon = 0.2, epsilon_high = 0.2;
+  std::optional<double> delta = {};  // what a ratio is capped at that is not clipped
+  double beta = 0;                   // what the divergence from the reference counts
+  bool corrects_kl = true;           // that is multiplied by the ratio
+  ImportanceLevel level = ImportanceLevel::token;
+  double temperature = 1;               // of the policy that wrote: logits are divided by it
+  int64_t max_completion_length = 512;  // the most tokens of an answer
+
+  /// Whether losses are divided by tokens, and not by answers.
+  bool counts_tokens() const { return type != PolicyLossType::grpo && type != PolicyLossType::dr_grpo; }
+};
+
+/// The loss of a token, and its derivatives by the logarithm of the ratio and by its own log-probability.
+struct PolicyToken {
+  double loss = 0, d_log_ratio = 0, d_self = 0;
+  double kl = 0;  // without beta
+};
+/// log_ratio: of the policy to the one that wrote, of the token or the mean over its answer. policy, reference: its
+/// log-probabilities.
+PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
+                         double reference);
+
+/// rewards: [answers, functions], NaN where a function has not scored an answer; answers are in groups of
+/// `generations` neighbours. The weighted sums, less the mean of their group, over what `scale` says plus 1e-4 (of
+/// standard deviations with n - 1); 0 for an answer that nobody scored.
+std::vector<double> advantages_of(std::span<const double> rewards, std::span<const double> weights, int64_t generations,
+                                  RewardScale scale);
+
+}  // namespace nought

@@ -1,0 +1,80 @@
+#include "nought/nn/policy_objective.h"
+
+#include <cmath>
+
+#include "nought/comm/mesh.h"
+
+namespace nought {
+
+namespace {
+
+/// This rank's tokens of a batch, and of each what is known.
+struct Tokens {
+  std::span<const double> losses;
+  const int32_t* sequence;
+  const float *written, *known;
+
+  Tokens(const BatchSequences& of, std::span<const double> losses)
+      : losses(losses),
+        sequence(of.of_target.defined() ? of.of_target.data<int32_t>() : nullptr),
+        written(of.written.defined() ? of.written.data<float>() : nullptr),
+        known(of.known.defined() ? of.known.data<float>() : nullptr) {}
+  double policy(size_t i) const { return -losses[i]; }
+  double log_ratio(size_t i) const { return written == nullptr ? 0 : policy(i) - double{written[i]}; }
+  double reference(size_t i) const { return known == nullptr ? policy(i) : double{known[i]}; }
+  /// Calls body(token, sequence) for those of answers.
+  template <class Body>
+  void each(const Body& body) const {
+    for (size_t i = 0; sequence != nullptr && i < losses.size(); ++i)
+      if (sequence[i] >= 0) body(i, static_cast<size_t>(sequence[i]));
+  }
+};
+
+void add_parts(std::vector<double>& sums, const Context& context, Communicator* parts) {
+  if (parts != nullptr && !sums.empty()) all_reduce_values(*parts, context, sums);
+}
+
+}  // namespace
+
+double PolicyObjective::weight(const Batch& batch) const {
+  double count = 0;
+  for (const BatchSequence& each : batch.sequences.all) count += options_.counts_tokens() ? each.targets : 1;
+  return count * batch.sequences.share;
+}
+
+double PolicyObjective::weight_of(const BatchSequence& sequence) const {
+  if (options_.type == PolicyLossType::grpo) return 1 / sequence.targets;
+  return options_.type == PolicyLossType::dr_grpo ? 1 / static_cast<double>(options_.max_completion_length) : 1;
+}
+
+WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const Batch& batch,
+                                                 std::span<const double> losses, Communicator* parts) const {
+  const std::vector<BatchSequence>& all = batch.sequences.all;
+  const Tokens tokens(batch.sequences, losses);
+  const bool whole = options_.level == ImportanceLevel::sequence;
+  std::vector<double> means(all.size()), slopes(all.size());  // of whole answers
+  if (whole) {
+    tokens.each([&](size_t i, size_t of) { means[of] += tokens.log_ratio(i) / all[of].targets; });
+    add_parts(means, context, parts);
+  }
+  Weighed weighed{.loss = 0, .weights = std::vector<float>(losses.size())};
+  tokens.each([&](size_t i, size_t of) {
+    const double log_ratio = whole ? means[of] : tokens.log_ratio(i), advantage = all[of].wanted.at(0);
+    const PolicyToken token = policy_token(options_, log_ratio, advantage, tokens.policy(i), tokens.reference(i));
+    const double weight = weight_of(all[of]);
+    weighed.loss += weight * token.loss;
+    if (whole) slopes[of] += weight * token.d_log_ratio / all[of].targets;
+    weighed.weights[i] = static_cast<float>(-weight * (token.d_self + (whole ? 0 : token.d_log_ratio)));
+    if (!numbers_) return;
+    const double ratio = std::exp(log_ratio);
+    ++numbers_->tokens, numbers_->kl += token.kl;
+    numbers_->low_clipped += ratio < 1 - options_.epsilon && advantage < 0 ? 1 : 0;
+    numbers_->high_clipped += ratio > 1 + options_.epsilon_high && advantage > 0 ? 1 : 0;
+  });
+  if (!whole) return weighed;
+  add_parts(slopes, context, parts);
+  tokens.each([&](size_t i, size_t of) { weighed.weights[i] -= static_cast<float>(slopes[of]); });
+  return weighed;
+}
+
+}  // namespace nought
