@@ -249,9 +249,9 @@ TEST(ModelConfig, a_key_that_does_not_matter_is_no_error_by_its_spelling) {
   EXPECT_THAT(refusal("llama", {{"vocab_sizes", 2}}), HasSubstr("did you mean \"vocab_size\"?"));
 }
 
-TEST(ModelConfig, the_head_of_a_classifier_is_dropped_and_that_is_said) {
-  EXPECT_THAT(read("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 2}}).notes,
-              ElementsAre("LlamaForSequenceClassification: its head for SequenceClassification is dropped; the model "
+TEST(ModelConfig, the_head_of_another_task_is_dropped_and_that_is_said) {
+  EXPECT_THAT(read("llama", {{"architectures", {"LlamaForTokenClassification"}}, {"num_labels", 2}}).notes,
+              ElementsAre("LlamaForTokenClassification: its head for TokenClassification is dropped; the model "
                           "predicts tokens, as LlamaForCausalLM does"));
   for (const char* name : {"LlamaForCausalLM", "GPT2LMHeadModel", "LlamaModel"})
     EXPECT_THAT(read("llama", {{"architectures", {name}}}).notes, testing::IsEmpty()) << name;

@@ -320,6 +320,22 @@ class LogitAdder {
 
 }  // namespace
 
+Var pick_rows(Tape& tape, const Var& x, const Tensor& index) {
+  const Context& context = tape.context();
+  const Tensor y = context.empty({index.numel(), x.value.dim(-1)}, x.value.dtype());
+  context.run(GatherRows{.x = x.value, .index = index, .out = y});
+  return tape.record(y, {x}, [x = Saved(x, false), index](Gradients& gradients, const Tensor& dy) {
+    if (GradSink dx = gradients.sink(x))
+      gradients.context().run(
+          EmbeddingBackward{.d_out = dy, .ids = index, .d_table = dx.into, .accumulate = dx.accumulate});
+  });
+}
+
+Var known_loss(Tape& tape, const Var& x, const Tensor& loss, const Tensor& dx) {
+  return tape.record(loss, {x},
+                     [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor&) { gradients.give(x, dx); });
+}
+
 Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows_to_losses, double gradient_scale,
               double softcap, const AddedLogits& added) {
   const Context& context = tape.context();

@@ -41,6 +41,11 @@ Var activate(Tape& tape, const Var& x, Activation activation);
 /// gate_up: [tokens, 2F] = [gate | up] -> activation(gate) * up: [tokens, F].
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation);
 
+/// Rows of x: y[i] = x[index[i]]. index: [rows] i32.
+Var pick_rows(Tape& tape, const Var& x, const Tensor& index);
+/// A loss, f64 [1], whose gradient by x is known already: backward() must start from it with seed 1.
+Var known_loss(Tape& tape, const Var& x, const Tensor& loss, const Tensor& dx);
+
 /// Some tokens on their way from logits to losses.
 struct LogitRows {
   Interval tokens;        // which tokens of the batch these are

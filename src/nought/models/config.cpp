@@ -8,6 +8,7 @@
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
+#include "nought/models/classifier.h"
 #include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
 #include "nought/models/decoder.h"
@@ -25,13 +26,13 @@ bool reads_quantization(const std::string& quantization) {
                              [&](const std::string& each) { return quantization == Json(each).dump(); });
 }
 
-/// A classifier's folder: the decoder below its head is what is read.
+/// A folder may have a head for another task: the decoder below it is what is read.
 void note_other_heads(const Json& json, ModelConfig& config) {
   const Json names = json.value("architectures", Json());
   if (!names.is_array() || names.empty() || !names.front().is_string()) return;
   const std::string name = one_line(names.front().get<std::string>());
   const size_t task = name.rfind("For");
-  if (task == std::string::npos || name.ends_with("ForCausalLM")) return;
+  if (task == std::string::npos || name.ends_with("ForCausalLM") || config.classifier) return;
   config.notes.push_back(fmt::format("{}: its head for {} is dropped; the model predicts tokens, as {} does", name,
                                      name.substr(task + 3), family_named("architectures", config.family).architecture));
 }
@@ -157,6 +158,7 @@ ModelConfig ModelConfig::from_json(const Json& whole, const std::string& source)
   config.family = *family;
   family_named(source, *family).read(reader, config);
   read_common(reader, config);
+  read_classifier(json, source, config);
   note_other_heads(json, config);
   if (text)
     config.notes.push_back(
@@ -210,6 +212,7 @@ OrderedJson ModelConfig::to_hf_json(DType dtype) const {
   if (eos_token_ids.size() > 1) json["eos_token_id"] = eos_token_ids;
   json["torch_dtype"] = torch_name(dtype);  // transformers 4 and 5 both read this older key
   json["use_cache"] = true;
+  if (classifier) write_classifier(*this, written.architecture, json);
   return json;
 }
 

@@ -17,6 +17,7 @@
 #include "nought/base/json_fwd.h"
 #include "nought/nn/adapter.h"
 #include "nought/nn/layers.h"
+#include "nought/nn/score_loss.h"
 
 namespace nought {
 
@@ -122,6 +123,22 @@ struct WholeConfig {
   bool operator==(const WholeConfig&) const { return true; }
 };
 
+/// A head that scores whole sequences, in place of the one that predicts tokens: transformers'
+/// XForSequenceClassification. It reads the state of the last token that is no padding.
+struct ClassifierConfig {
+  int64_t labels = 0;
+  std::optional<ProblemType> problem = {};   // as config.json says it
+  std::optional<int64_t> pad_token_id = {};  // the id that is no text; not given: all are
+  std::string names = {};                    // config.json's id2label; "": it has none
+  bool tied = false;                         // what config.json says of a head that is not there; for exports
+
+  bool operator==(const ClassifierConfig&) const = default;
+  /// What the scores mean: one is a number, several are classes, unless it is said.
+  ProblemType problem_type() const {
+    return problem.value_or(labels == 1 ? ProblemType::regression : ProblemType::single_label_classification);
+  }
+};
+
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
   int64_t vocab_size = 0;
@@ -189,6 +206,8 @@ struct ModelConfig {
   /// How the folder's weights are quantised, "" if they are not: the quant_method of its quantization_config.
   std::string quantization;
   WholeConfig whole = {};
+  /// Whether the head scores sequences; tie_word_embeddings is false then.
+  std::optional<ClassifierConfig> classifier = {};
   /// What an adapter adds; its base, all other parameters, is frozen. No part of a config.json.
   ModelAdapter adapter = {};
   /// One line for the user for each thing that the config asks for and that Nought does not do.
@@ -202,6 +221,8 @@ struct ModelConfig {
   static ModelConfig from_folder(const std::filesystem::path& folder);
   /// ConfigError, which names `source`, if the weights are quantised by a method that is not read.
   void require_loadable(const std::string& source) const;
+  /// ConfigError, which names `source`, if the head scores sequences.
+  void require_language_model(const std::string& source) const;
   /// The model_types that from_json() supports.
   static const std::vector<std::string>& families();
 

@@ -59,7 +59,8 @@ class Decoder final : public Model {
   std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale) override;
   /// What loss() computes from the logits; cross-entropy unless this is called.
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
-  /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
+  /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets. Not of a
+  /// classifier, whose scores a SequenceObjective gets.
   Tensor logits(const Context& context, const Batch& batch);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each, or after each
   /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
@@ -147,9 +148,13 @@ class Decoder final : public Model {
   Var head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
                 const Tensor& losses);
   /// The loss of whole sequences: the logits are made twice, and the host reads the losses of their tokens between.
-  Var sequence_loss(Tape& tape, const Var& normed, const Work& work, const SequenceObjective& objective);
-  /// What logits are products of: the hidden states, normalised.
-  Var head_input(Tape& tape, const Var& hidden) const;
+  Var sequence_loss(Tape& tape, const Var& normed, const Work& work, const WeighedObjective& objective);
+  /// The head of a classifier, which is whole on every rank.
+  void add_score_head();
+  /// The scores of sequences by the states of their last tokens, which the host reads, and their loss.
+  Var score_loss(Tape& tape, const Var& normed, const Work& work);
+  /// What logits are products of: the hidden states, normalised, and divided by what divides the logits.
+  Var head_input(Tape& tape, const Var& hidden, double temperature = 1) const;
   /// The ranks that count choices together, in the loss that balances experts.
   Communicator& balance_ranks() const {
     return config_.experts->balances_by_rank ? alone_.world() : mesh().group(Group::balance);

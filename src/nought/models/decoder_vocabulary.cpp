@@ -47,6 +47,7 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
 }
 
 void Decoder::add_head_weight() {
+  if (config_.classifier) return add_score_head();
   if (config_.head_bias)
     head_bias_ = ranks_.add(*head_, WeightNames::of(config_).head + ".bias", {{config_.vocab_size}, 0}, Init::zeros(),
                             ParameterRole::bias);
@@ -97,9 +98,10 @@ Section Decoder::embedding_section() {
           }};
 }
 
-Var Decoder::head_input(Tape& tape, const Var& hidden) const {
+Var Decoder::head_input(Tape& tape, const Var& hidden, double temperature) const {
   const Var normed = final_norm_(tape, hidden);
-  return config_.logit_divisor == 1 ? normed : scale(tape, normed, 1 / config_.logit_divisor);
+  const double divisor = config_.logit_divisor * temperature;
+  return divisor == 1 ? normed : scale(tape, normed, 1 / divisor);
 }
 
 Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
@@ -122,7 +124,7 @@ Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Ba
   return sum_over_ranks(tape, loss, ranks_);
 }
 
-Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, const SequenceObjective& objective) {
+Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, const WeighedObjective& objective) {
   const Context& context = tape.context();
   Batch batch = *work.batch, placed = work.placed;
   const Tensor losses = context.empty({batch.targets.numel()}, statistics_dtype(normed.value.dtype()));
@@ -134,8 +136,7 @@ Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, cons
   for (size_t i = 0; i < of_targets.size(); ++i)
     of_targets[i] = known.dtype() == DType::f64 ? known.data<double>()[i] : double{known.data<float>()[i]};
   if (ranks_.several()) all_reduce_values(ranks_.group(), context, of_targets);
-  const SequenceObjective::Weighed weighed =
-      objective.weigh(context, *work.batch, of_targets, all_ranks_.context.group);
+  const WeighedObjective::Weighed weighed = objective.weigh(context, *work.batch, of_targets, all_ranks_.context.group);
   Var loss = Tape::constant(context.upload<double>({1}, std::vector{weighed.loss}));
   if (!tape.recording()) return loss;
   batch.weights = Tensor::of<float>(*context.memory, batch.targets.shape(), weighed.weights);
@@ -148,10 +149,17 @@ Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, cons
 Section Decoder::head_section() {
   return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            const Var normed = tape.run_part(*head_, "norm", [&] { return head_input(tape, in); });
+            const WeighedObjective* sequences = objective_->over_sequences();
+            const double temperature = sequences != nullptr ? sequences->temperature() : 1;
+            require<ConfigError>(temperature == 1 || config_.logit_softcap == 0,
+                                 "alignment.temperature {}: the logits of this model are capped: set it to 1",
+                                 temperature);
+            const Var normed = tape.run_part(*head_, "norm", [&] {
+              return config_.classifier ? final_norm_(tape, in) : head_input(tape, in, temperature);
+            });
             return tape.run_part(*head_, "loss", [&] {
-              if (const SequenceObjective* sequences = objective_->over_sequences())
-                return sequence_loss(tape, normed, work, *sequences);
+              if (config_.classifier) return score_loss(tape, normed, work);
+              if (sequences != nullptr) return sequence_loss(tape, normed, work, *sequences);
               return head_loss(tape, normed, work, *work.batch, work.placed, {});
             });
           }};

@@ -109,7 +109,8 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
                          layout.context_method)),
       model(context, mesh, apply(layout.freezing, decoder), options_of(layout)),
       layout_(layout) {
-  if (layout.row_tokens > 0) decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs({}), 2));
+  if (layout.row_tokens > 0 || config.classifier)
+    decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs({}), 2));
   if (workers) local.emplace(model, *workers, *layout.local_steps);
   if (!servers_at(layout)) return;
   const auto all = [&] { return make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire); };
