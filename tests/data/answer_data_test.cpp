@@ -51,6 +51,20 @@ TEST(Preference, what_is_no_pair_is_refused) {
   EXPECT_THAT(refusal(R"({"prompt": [], "chosen": [], "rejected": []})"), HasSubstr("\"chosen\" has no message"));
 }
 
+TEST(ScoredTexts, have_labels_of_their_problem) {
+  const ScoredRecord text = read_scored(OrderedJson::parse(R"({"review": "good", "label": true})"), "review");
+  EXPECT_EQ(text.text.text, "good");
+  EXPECT_THAT(text.wanted, ElementsAre(1));
+  const ScoredRecord parted =
+      read_scored(OrderedJson::parse(R"({"prompt": "a", "completion": "b", "labels": [0, 0.5]})"), "text");
+  EXPECT_EQ(parted.text.text, "ab");
+  EXPECT_TRUE(parted.ends);
+  EXPECT_THAT(parted.wanted, ElementsAre(0, 0.5));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { read_scored(OrderedJson::parse(R"({"text": "a", "label": "x"})"), "text"); }),
+      HasSubstr("\"label\" is"));
+}
+
 class Answers : public testing::Test {
  protected:
   AnswerData read(const std::string& text, int64_t max_length = 1024) {
@@ -96,7 +110,7 @@ TEST_F(Answers, with_labels_have_the_answer_of_their_neighbour_beside) {
   for (const char* answer : {"x", "y", "z"})
     text += fmt::format("{{\"prompt\": \"p{0}\", \"completion\": \"{0}\", \"label\": false}}\n", answer);
   const std::vector<DataSource> sources{{{folder.write("labels.jsonl", text)}, 0}};
-  const AnswerData data = AnswerData::read(sources, *tokenizer, {.block = 3});
+  const AnswerData data = AnswerData::read(sources, *tokenizer, {.form = AnswerForm::labelled, .block = 3});
   ASSERT_EQ(data.num_pairs(), 5);
   const std::string end(1, '\0');
   std::string own, others;
@@ -106,6 +120,40 @@ TEST_F(Answers, with_labels_have_the_answer_of_their_neighbour_beside) {
   EXPECT_EQ(data.answer(0).label, AnswerLabel::desirable);
   EXPECT_EQ(data.answer(2).label, AnswerLabel::undesirable);
   EXPECT_EQ(data.answer(1).label, AnswerLabel::unjudged);
+}
+
+TEST_F(Answers, that_are_scored_whole_are_never_cut) {
+  const std::vector<DataSource> sources{
+      {{folder.write("pairs.jsonl",
+                     "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"d\", \"margin\": 0.5}\n"
+                     "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"long\"}\n"
+                     "{\"prompt\": \"ab\", \"chosen\": \"e\", \"rejected\": \"f\"}\n")},
+       0}};
+  const AnswerData data = AnswerData::read(sources, *tokenizer, {.form = AnswerForm::rewards, .max_length = 5});
+  ASSERT_EQ(data.num_pairs(), 2);
+  EXPECT_EQ(text_of(data.answer(3)), "abf" + std::string(1, '\0'));
+  EXPECT_THAT(data.answer(0).wanted, ElementsAre(0.5));
+  EXPECT_TRUE(data.answer(2).wanted.empty());
+  EXPECT_THAT(data.notes(), ElementsAre(HasSubstr("1 of 3 pairs have a text longer than max_length 5")));
+}
+
+TEST_F(Answers, may_be_texts_for_a_classifier) {
+  const auto read_texts = [&](const char* text, int64_t labels) {
+    const std::vector<DataSource> sources{{{folder.write("texts.jsonl", text)}, 0}};
+    return AnswerData::read(sources, *tokenizer, {.form = AnswerForm::scored, .max_length = 3, .labels = labels});
+  };
+  const AnswerData data = read_texts("{\"text\": \"abcd\", \"label\": 1}\n{\"text\": \"x\", \"label\": 0}\n", 2);
+  ASSERT_EQ(data.num_pairs(), 2);
+  EXPECT_EQ(text_of(data.answer(0)), "abc");
+  EXPECT_THAT(data.answer(0).wanted, ElementsAre(1));
+  EXPECT_FALSE(data.trained().second);
+  EXPECT_EQ(data.tokens_of_pair(0), 3);
+  EXPECT_THAT(data.notes(), ElementsAre("1 of 2 texts are longer than max_length 3: their ends are cut"));
+  const auto refusal = [&](const char* text) { return message_of<ConfigError>([&] { read_texts(text, 2); }); };
+  EXPECT_THAT(refusal("{\"text\": \"a\", \"label\": 2}"),
+              HasSubstr("texts.jsonl:1: the label must be the index of one of 2 classes"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}"), HasSubstr("texts.jsonl:1: has no \"label\""));
+  EXPECT_EQ(read_texts("{\"text\": \"a\"}", 0).num_pairs(), 1);
 }
 
 TEST_F(Answers, are_written_by_the_chat_template_on_the_day_of_training) {

@@ -71,6 +71,35 @@ LabelledRecord read_labelled(const OrderedJson& json) {
           .variables = template_variables(json)};
 }
 
+ScoredRecord read_scored(const OrderedJson& json, const std::string& field) {
+  require<ConfigError>(json.is_object(), "expected an object with \"{}\" and \"label\", found another value", field);
+  const bool parted = !json.contains(field) && json.contains("completion");
+  const bool messages = !json.contains(field) && json.contains("messages");
+  const OrderedJson& text = answer_of(json, parted ? "prompt" : messages ? "messages" : field.c_str());
+  ScoredRecord record{.conversational = text.is_array(),
+                      .text = part_of(text),
+                      .ends = parted,
+                      .wanted = {},
+                      .variables = template_variables(json)};
+  if (parted) {
+    const OrderedJson& answer = answer_of(json, "completion");
+    require<ConfigError>(answer.is_array() == text.is_array(),
+                         "of \"prompt\" and \"completion\" one is a text and the other a list of messages");
+    const PreferencePart rest = part_of(answer);
+    record.text.text += rest.text;
+    record.text.messages.insert(record.text.messages.end(), rest.messages.begin(), rest.messages.end());
+  }
+  const auto label = json.find(json.contains("label") ? "label" : "labels");
+  if (label == json.end()) return record;
+  for (const OrderedJson& each : label->is_array() ? *label : OrderedJson::array({*label})) {
+    require<ConfigError>(each.is_number() || each.is_boolean(),
+                         "\"{}\" is {}, expected the index of a class, a number, or a list of numbers", label.key(),
+                         describe_json(Json(each)));
+    record.wanted.push_back(each.is_boolean() ? (each.get<bool>() ? 1.0 : 0.0) : each.get<double>());
+  }
+  return record;
+}
+
 std::vector<LabelledRecord> unpaired(const PreferenceRecord& record) {
   return {{record.conversational, record.prompt, record.chosen, true, record.variables},
           {record.conversational, record.prompt, record.rejected, false, record.variables}};
@@ -89,6 +118,7 @@ PreferenceRecord read_preference(const OrderedJson& json) {
                           .prompt = {},
                           .chosen = {},
                           .rejected = {},
+                          .margin = {},
                           .variables = template_variables(json)};
   const auto prompt = json.find("prompt");
   const bool explicit_prompt = prompt != json.end() && !prompt->is_null();
@@ -107,6 +137,10 @@ PreferenceRecord read_preference(const OrderedJson& json) {
   }
   for (const auto& [name, part] : {std::pair{"chosen", &record.chosen}, std::pair{"rejected", &record.rejected}})
     require<ConfigError>(!record.conversational || !part->messages.empty(), "\"{}\" has no message", name);
+  if (const auto margin = json.find("margin"); margin != json.end() && !margin->is_null()) {
+    require<ConfigError>(margin->is_number(), "\"margin\" is {}, expected a number", describe_json(Json(*margin)));
+    record.margin = margin->get<double>();
+  }
   return record;
 }
 

@@ -1,6 +1,8 @@
-// PreferenceRecord: a prompt and two answers to it in JSON, one chosen and one rejected, in the forms that TRL reads.
+// PreferenceRecord: a prompt and two answers to it in JSON, one chosen and one rejected, in the forms that TRL reads;
+// and texts with labels.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,8 @@ struct PreferencePart {
 struct PreferenceRecord {
   bool conversational = false;  // all parts are lists of messages
   PreferencePart prompt, chosen, rejected;
-  jinja::Value variables;  // see template_variables()
+  std::optional<double> margin = {};  // how far the chosen answer should be ahead
+  jinja::Value variables;             // see template_variables()
 };
 
 /// A prompt, an answer to it, and whether it is wanted.
@@ -27,6 +30,19 @@ struct LabelledRecord {
   bool desirable = false;
   jinja::Value variables;
 };
+
+/// A text, and what a classifier should say of it.
+struct ScoredRecord {
+  bool conversational = false;
+  PreferencePart text;
+  bool ends = false;           // the text is a prompt with its whole answer, which the end of a document follows
+  std::vector<double> wanted;  // an index of a class, or a number for each label; empty: nobody says
+  jinja::Value variables;
+};
+
+/// Reads {FIELD or "messages" or "prompt" and "completion", "label" or "labels"}: texts or lists of messages, and a
+/// number, true, false, or a list of numbers. ConfigError.
+ScoredRecord read_scored(const OrderedJson& record, const std::string& field);
 
 /// Whether a record has an answer with a label.
 bool is_labelled(const OrderedJson& record);

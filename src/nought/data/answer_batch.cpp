@@ -12,7 +12,7 @@ namespace {
 /// The row, as it grows.
 struct Row {
   std::vector<int32_t> ids = {}, targets = {}, of_target = {}, starts = {};
-  std::vector<float> weights = {}, likelihood = {};
+  std::vector<float> weights = {}, likelihood = {}, written = {}, known = {};
 };
 
 template <class T>
@@ -23,8 +23,19 @@ Tensor in_one_row(Memory& memory, const std::vector<T>& values) {
   return row;
 }
 
+/// A text of which one hidden state is scored.
+void append_scored(const JudgedAnswer& text, const AnswerBatchOptions& options, int32_t index, Row& row) {
+  const size_t begin = row.ids.size(), end = begin + text.ids.size();
+  row.starts.push_back(static_cast<int32_t>(begin));
+  row.ids.insert(row.ids.end(), text.ids.begin(), text.ids.end());
+  row.targets.resize(end, kIgnoredTarget), row.of_target.resize(end, -1);
+  row.weights.resize(end, 1), row.likelihood.resize(end, 0);
+  row.of_target[begin + static_cast<size_t>(scored_token(text.ids, options.pad_token_id))] = index;
+}
+
 void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
             Row& row) {
+  if (options.scored) return append_scored(answer, options, index, row);
   row.starts.push_back(static_cast<int32_t>(row.ids.size()));
   row.ids.insert(row.ids.end(), answer.ids.begin(), answer.ids.end());
   const int64_t first = std::max<int64_t>(answer.begin, 1);
@@ -35,6 +46,8 @@ void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const Answe
     row.of_target.push_back(answers ? index : -1);
     row.weights.push_back(static_cast<float>(at - first < shared ? 1 : options.ld_alpha.value_or(1)));
     row.likelihood.push_back(static_cast<float>(likely ? options.likelihood : 0));
+    if (!answer.written.empty()) row.written.push_back(answers ? answer.written[static_cast<size_t>(at)] : 0);
+    if (!answer.known.empty()) row.known.push_back(answers ? answer.known[static_cast<size_t>(at)] : 0);
   }
 }
 
@@ -45,9 +58,17 @@ void fill_up(int64_t length, Row& row) {
   const auto size = static_cast<size_t>(std::max<int64_t>(length, std::ssize(row.ids)));
   row.ids.resize(size), row.targets.resize(size, kIgnoredTarget), row.of_target.resize(size, -1);
   row.weights.resize(size, 1), row.likelihood.resize(size, 0);
+  if (!row.written.empty()) row.written.resize(size, 0);
+  if (!row.known.empty()) row.known.resize(size, 0);
 }
 
 }  // namespace
+
+int64_t scored_token(std::span<const int32_t> ids, std::optional<int64_t> pad_token_id) {
+  for (int64_t at = std::ssize(ids) - 1; at > 0; --at)
+    if (ids[static_cast<size_t>(at)] != pad_token_id) return at;
+  return 0;
+}
 
 int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts) {
   return of_prompts ? static_cast<int64_t>(chosen.ids.size()) - 1 : chosen.targets();
@@ -65,7 +86,8 @@ Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, co
                              .targets = static_cast<double>(
                                  std::max<int64_t>(static_cast<int64_t>(answers[i].ids.size()) - answers[i].begin, 1)),
                              .reference = answers[i].reference,
-                             .label = answers[i].label});
+                             .label = answers[i].label,
+                             .wanted = {answers[i].wanted.begin(), answers[i].wanted.end()}});
   }
   const bool empty = row.ids.empty();
   fill_up(std::max<int64_t>(options.length, 1), row);
@@ -75,6 +97,8 @@ Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, co
   sequences.of_target = in_one_row(memory, row.of_target);
   if (options.ld_alpha) batch.weights = in_one_row(memory, row.weights);
   if (options.likelihood != 0) sequences.likelihood = in_one_row(memory, row.likelihood);
+  if (!row.written.empty()) sequences.written = in_one_row(memory, row.written);
+  if (!row.known.empty()) sequences.known = in_one_row(memory, row.known);
   batch.sequences = std::move(sequences);
   return batch;
 }

@@ -17,9 +17,15 @@ struct JudgedAnswer {
   int64_t number = 0;                         // see BatchSequence
   double reference = 0;                       // the same
   AnswerLabel label = AnswerLabel::unjudged;  // the same
+  std::span<const double> wanted = {};        // the same
+  /// The log-probability of each token under the policy that wrote it, and under the reference model: see
+  /// BatchSequences. All answers of a batch have them, or none.
+  std::span<const float> written = {}, known = {};
 
   /// The tokens that a log-probability is of: the first of a text has none.
-  int64_t targets() const { return static_cast<int64_t>(ids.size()) - std::max<int64_t>(begin, 1); }
+  int64_t targets() const {
+    return std::max<int64_t>(static_cast<int64_t>(ids.size()) - std::max<int64_t>(begin, 1), 0);
+  }
 };
 
 struct AnswerBatchOptions {
@@ -27,7 +33,12 @@ struct AnswerBatchOptions {
   double likelihood = 0;                // the weight of the cross-entropy of each token of a chosen answer
   bool likelihood_of_prompts = false;   // the tokens of its prompt have it too
   int64_t length = 0;                   // rows with fewer tokens are filled up; 0: none is
+  /// A classifier's head scores each text by the last of its tokens that is not pad_token_id, as transformers has it.
+  bool scored = false;
+  std::optional<int64_t> pad_token_id = {};
 };
+/// The place of that token in a text: the first where all are pad_token_id.
+int64_t scored_token(std::span<const int32_t> ids, std::optional<int64_t> pad_token_id);
 /// How many tokens have that weight.
 int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts);
 

@@ -56,13 +56,15 @@ class AnswerData::Encoder final : public CorpusVisitor {
   void text(std::string_view, bool, bool) override { refuse(); }
   void conversation(const ChatRecord&) override { refuse(); }
   void preference(const PreferenceRecord& record) override {
-    if (options_.block > 0) {
+    if (options_.form == AnswerForm::scored) refuse();
+    if (options_.form == AnswerForm::labelled) {
       for (const LabelledRecord& each : unpaired(record)) labelled(each);
       return;
     }
     Encoded chosen = encode(record, record.chosen), rejected = encode(record, record.rejected);
     if (chosen.ids == rejected.ids) return count(out_.counts_.same);
     if (chosen.torn || rejected.torn) count(out_.counts_.torn_prompts);
+    if (options_.form == AnswerForm::rewards) return add_rewards(record, std::move(chosen), std::move(rejected));
     // The prompt is what both begin with.
     const int64_t begin = std::min(chosen.begin, rejected.begin);
     if (begin >= options_.max_length) return count(out_.counts_.no_room);
@@ -70,9 +72,26 @@ class AnswerData::Encoder final : public CorpusVisitor {
     add(std::move(chosen), std::move(rejected));
   }
   void labelled(const LabelledRecord& record) override {
-    if (options_.block == 0) refuse();
+    if (options_.form != AnswerForm::labelled) refuse();
     block_.push_back(record);
     if (std::ssize(block_) == options_.block) finish_block();
+  }
+  void scored(const ScoredRecord& record) override {
+    if (options_.form != AnswerForm::scored) refuse();
+    if (options_.labels > 0) {
+      require<ConfigError>(!record.wanted.empty(), "has no \"label\" or \"labels\": what the classifier should say");
+      require_wanted(options_.problem, options_.labels, record.wanted);
+    }
+    Encoded text;
+    if (record.conversational) {
+      text.ids = chat_template().trained_ids(record.text.messages, record.variables, false);
+    } else {
+      const std::string whole = record.ends ? without_end(record.text.text, tokenizer_) : record.text.text;
+      text.ids = encode_text(whole, record.ends, tokenizer_, options_.corpus.parse_special_tokens);
+    }
+    require<ConfigError>(!text.ids.empty(), "the text has no token");
+    add(std::move(text), {});
+    out_.wanted_.push_back(options_.labels > 0 ? record.wanted : std::vector<double>());
   }
   /// The answers that wait for more neighbours get no more.
   void finish_block() {
@@ -94,6 +113,14 @@ class AnswerData::Encoder final : public CorpusVisitor {
   }
 
  private:
+  /// Both texts whole, or none.
+  void add_rewards(const PreferenceRecord& record, Encoded chosen, Encoded rejected) {
+    if (std::ssize(chosen.ids) > options_.max_length || std::ssize(rejected.ids) > options_.max_length)
+      return count(out_.counts_.too_long);
+    chosen.begin = rejected.begin = 0;
+    add(std::move(chosen), std::move(rejected));
+    out_.wanted_.push_back(record.margin ? std::vector{*record.margin} : std::vector<double>{});
+  }
   void add(Encoded first, Encoded second) {
     for (Encoded* answer : {&first, &second}) {
       if (std::ssize(answer->ids) > options_.max_length)
@@ -103,8 +130,15 @@ class AnswerData::Encoder final : public CorpusVisitor {
     ++out_.sources_.back().pairs;
   }
   static void count(int64_t& counter) { ++counter; }
-  [[noreturn]] static void refuse() {
-    fail<ConfigError>("is no pair of answers: expected an object with \"chosen\" and \"rejected\", and \"prompt\"");
+  [[noreturn]] void refuse() const {
+    fail<ConfigError>("is no {}", options_.form == AnswerForm::scored
+                                      ? "text with a label: expected \"text\" or \"messages\", and \"label\""
+                                      : "pair of answers: expected an object with \"chosen\" and \"rejected\", and "
+                                        "\"prompt\"");
+  }
+  const ChatTemplate& chat_template() {
+    if (!template_) template_.emplace(template_of(options_.corpus, tokenizer_));
+    return *template_;
   }
   template <class Record>
   Encoded encode(const Record& record, const PreferencePart& answer) {
@@ -114,9 +148,8 @@ class AnswerData::Encoder final : public CorpusVisitor {
       return divergence(encode_text(prompt, false, tokenizer_, specials),
                         encode_text(prompt + without_end(answer.text, tokenizer_), true, tokenizer_, specials));
     }
-    if (!template_) template_.emplace(template_of(options_.corpus, tokenizer_));
     std::vector<ChatMessage> messages = record.prompt.messages;
-    const std::vector<int32_t> prompt = template_->trained_ids(messages, record.variables, true);
+    const std::vector<int32_t> prompt = chat_template().trained_ids(messages, record.variables, true);
     messages.insert(messages.end(), answer.messages.begin(), answer.messages.end());
     return divergence(prompt, template_->trained_ids(messages, record.variables, false));
   }
@@ -134,7 +167,7 @@ void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const Ans
                        "{}: token files hold no pairs of answers: name the JSON files that they were made of",
                        file.string());
   CorpusOptions corpus = options.corpus;
-  corpus.format = CorpusFormat::preference;
+  corpus.format = options.form == AnswerForm::scored ? CorpusFormat::scored : CorpusFormat::preference;
   corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, static_cast<size_t>(std::max<int64_t>(most_bytes, 1)));
   CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
   Encoder encoder(options, tokenizer, *this);
@@ -151,15 +184,16 @@ AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer
                             const AnswerDataOptions& options, int64_t most_bytes) {
   AnswerData data;
   data.max_length_ = options.max_length;
-  data.has_labels_ = options.block > 0;
+  data.form_ = options.form;
   for (const DataSource& source : sources) {
     data.sources_.push_back({0, source.weight});
     for (const fs::path& file : source.files) data.add(file, tokenizer, options, most_bytes);
   }
+  require<ConfigError>(data.num_pairs() > 0 || options.form != AnswerForm::scored, "the data has no text");
   require<ConfigError>(data.num_pairs() > 0,
-                       "the data has no pair of answers to train on: {} have the same answer twice, "
-                       "and {} prompts are as long as max_length {}",
-                       data.counts_.same, data.counts_.no_room, options.max_length);
+                       "the data has no pair of answers to train on: {} have the same answer twice, {} prompts are as "
+                       "long as max_length {}, and of {} a text is longer",
+                       data.counts_.same, data.counts_.no_room, options.max_length, data.counts_.too_long);
   return data;
 }
 
@@ -169,9 +203,12 @@ JudgedAnswer AnswerData::answer(int64_t index) const {
   const int64_t begin = index == 0 ? 0 : ends_[at - 1];
   return {.ids = std::span(ids_).subspan(static_cast<size_t>(begin), static_cast<size_t>(ends_[at] - begin)),
           .begin = begins_[at],
-          .label = !has_labels_ || index % 2 == 1                    ? AnswerLabel::unjudged
+          .label = !has_labels() || index % 2 == 1                   ? AnswerLabel::unjudged
                    : desirable_[static_cast<size_t>(index / 2)] != 0 ? AnswerLabel::desirable
-                                                                     : AnswerLabel::undesirable};
+                                                                     : AnswerLabel::undesirable,
+          .wanted = wanted_.empty() || index % 2 == 1
+                        ? std::span<const double>{}
+                        : std::span<const double>(wanted_[static_cast<size_t>(index / 2)])};
 }
 
 int64_t AnswerData::tokens_of_pair(int64_t pair, AnswerSides sides) const {
@@ -203,7 +240,9 @@ void AnswerData::append(const AnswerData& from, Interval pairs) {
     append(answer.ids, answer.begin);
   }
   sources_.back().pairs += pairs.size();
-  if (from.has_labels_)
+  if (!from.wanted_.empty())
+    wanted_.insert(wanted_.end(), from.wanted_.begin() + pairs.begin, from.wanted_.begin() + pairs.end);
+  if (from.has_labels())
     desirable_.insert(desirable_.end(), from.desirable_.begin() + pairs.begin, from.desirable_.begin() + pairs.end);
 }
 
@@ -216,7 +255,7 @@ std::pair<AnswerData, AnswerData> AnswerData::split_tail(double fraction) const 
     const int64_t end = first + source.pairs;
     for (auto [part, pairs] :
          {std::pair{&parts.first, Interval{first, end - tail}}, {&parts.second, {end - tail, end}}}) {
-      part->max_length_ = max_length_, part->has_labels_ = has_labels_;
+      part->max_length_ = max_length_, part->form_ = form_;
       part->sources_.push_back({0, source.weight});
       part->append(*this, pairs);
     }
@@ -234,7 +273,8 @@ uint64_t AnswerData::fingerprint() const {
     return stable_hash({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])}, seed);
   };
   uint64_t hash = hash_of(begins_, hash_of(ends_, hash_of(ids_, 0)));
-  if (has_labels_) hash = hash_of(desirable_, hash);
+  if (has_labels()) hash = hash_of(desirable_, hash);
+  for (const std::vector<double>& each : wanted_) hash = hash_of(each, hash);
   for (const Source& source : sources_) {
     const std::pair<int64_t, double> key{source.pairs, source.weight};
     hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);
@@ -244,7 +284,13 @@ uint64_t AnswerData::fingerprint() const {
 
 std::vector<std::string> AnswerData::notes() const {
   std::vector<std::string> notes;
-  const int64_t all = num_pairs() + counts_.same + counts_.no_room;
+  const int64_t all = num_pairs() + counts_.same + counts_.no_room + counts_.too_long;
+  if (form_ == AnswerForm::scored && counts_.cut > 0)
+    return {
+        fmt::format("{} of {} texts are longer than max_length {}: their ends are cut", counts_.cut, all, max_length_)};
+  if (counts_.too_long > 0)
+    notes.push_back(fmt::format("{} of {} pairs have a text longer than max_length {}: they are left out",
+                                counts_.too_long, all, max_length_));
   if (counts_.same > 0)
     notes.push_back(fmt::format("{} of {} pairs have the same answer twice: they are left out", counts_.same, all));
   if (counts_.no_room > 0)

@@ -1,5 +1,6 @@
 // AnswerData: the tokens of prompts and of the answers to them, two a pair: the first was chosen, and the second
-// rejected; or the first was judged, and the second is an answer to another prompt.
+// rejected; or the first was judged, and the second is an answer to another prompt. Texts with labels are pairs whose
+// second has no tokens.
 //
 // Design goals: the rules of TRL for where an answer begins, for its end and for what is too long; and what is left out
 // is counted and said. Non-goals: the order in which a run reads them (answer_sampler.h).
@@ -12,14 +13,26 @@
 
 #include "nought/data/answer_batch.h"
 #include "nought/data/dataset.h"
+#include "nought/nn/score_loss.h"
 
 namespace nought {
 
+/// What the texts of the data are to each other.
+enum class AnswerForm : uint8_t {
+  pairs,     // two answers to a prompt: the first was chosen, and the second rejected
+  labelled,  // an answer that was judged, and its prompt with the answer of the one before it
+  rewards,   // pairs whose texts are scored whole
+  scored     // a text, and what a classifier should say of it; the second is empty
+};
+
 struct AnswerDataOptions {
+  AnswerForm form = AnswerForm::pairs;
   int64_t max_length = 1024;  // tokens of a prompt with an answer: what is longer is cut at its end
-  /// Answers are judged one by one: each has a partner, its prompt with the answer of the one before it, in blocks of
-  /// so many neighbours; the first has that of the last. 0: answers are pairs.
-  int64_t block = 0;
+  /// labelled: partners are those of blocks of so many neighbours; the first has the answer of the last.
+  int64_t block = 1;
+  /// scored: what may be asked of the classifier; no labels: texts need not say it, and nobody reads it.
+  ProblemType problem = ProblemType::single_label_classification;
+  int64_t labels = 0;
   CorpusOptions corpus = {};  // how files are read
 };
 
@@ -27,6 +40,7 @@ struct AnswerDataOptions {
 struct AnswerCounts {
   int64_t cut = 0;           // answers that were longer
   int64_t no_room = 0;       // pairs whose prompt alone is as long as max_length
+  int64_t too_long = 0;      // rewards: pairs of which a text is longer than max_length
   int64_t same = 0;          // pairs whose answers have the same tokens
   int64_t torn_prompts = 0;  // pairs whose prompt's last tokens are others once an answer follows
 };
@@ -53,9 +67,10 @@ class AnswerData {
   /// The tokens of the answers of a pair, with their prompts.
   int64_t tokens_of_pair(int64_t pair, AnswerSides sides = {}) const;
   /// Whether answers are judged one by one.
-  bool has_labels() const { return has_labels_; }
+  bool has_labels() const { return form_ == AnswerForm::labelled; }
+  AnswerForm form() const { return form_; }
   /// The answers that a loss is of: those with labels have partners that it is not of.
-  AnswerSides trained() const { return {.second = !has_labels_}; }
+  AnswerSides trained() const { return {.second = form_ == AnswerForm::pairs || form_ == AnswerForm::rewards}; }
   const AnswerCounts& counts() const { return counts_; }
   std::vector<SourceShare> shares() const;
   /// Splits off the last `fraction`, in [0, 1), of every source, in whole pairs.
@@ -82,8 +97,9 @@ class AnswerData {
   std::vector<Source> sources_;
   int64_t max_length_ = 0;
   AnswerCounts counts_;
-  bool has_labels_ = false;
-  std::vector<uint8_t> desirable_;  // the label of each pair's first answer; empty without labels
+  AnswerForm form_ = AnswerForm::pairs;
+  std::vector<uint8_t> desirable_;           // the label of each pair's first answer; empty without labels
+  std::vector<std::vector<double>> wanted_;  // BatchSequence::wanted of each pair's first text; empty if no form has it
 };
 
 }  // namespace nought

@@ -190,6 +190,7 @@ AnyJson parsed(std::string_view line) {
 
 void visit_record(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
+  if (format == CorpusFormat::scored) return visitor.scored(read_scored(parsed<OrderedJson>(line), name));
   if (is_of_answers(format)) {
     const auto record = parsed<OrderedJson>(line);
     return is_labelled(record) ? visitor.labelled(read_labelled(record)) : visitor.preference(read_preference(record));
@@ -268,6 +269,10 @@ void CorpusVisitor::preference(const PreferenceRecord& /*record*/) {
 
 void CorpusVisitor::labelled(const LabelledRecord& /*record*/) {
   fail<ConfigError>("is an answer with a label: alignment.method = \"kto\" in a run's file trains on such answers");
+}
+
+void CorpusVisitor::scored(const ScoredRecord& /*record*/) {
+  fail<ConfigError>("is a text with a label: alignment.method = \"classify\" in a run's file trains on such texts");
 }
 
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {

@@ -95,9 +95,10 @@ class CorpusVisitor {
   /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
   virtual void conversation(const ChatRecord& record) = 0;
-  /// ConfigError unless the visitor is one for pairs, or for answers with labels.
+  /// ConfigError unless the visitor is one for pairs, for answers with labels, or for texts with scores.
   virtual void preference(const PreferenceRecord& record);
   virtual void labelled(const LabelledRecord& record);
+  virtual void scored(const ScoredRecord& record);
 };
 
 /// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a

@@ -14,22 +14,24 @@ enum class CorpusFormat {
   jsonl,       // each line is a JSON object with the text of a document
   chat,        // each line is a JSON object with a conversation
   preference,  // each line is a JSON object with a chosen and a rejected answer
-  unpaired     // each line is a JSON object with an answer and a label
+  unpaired,    // each line is a JSON object with an answer and a label
+  scored       // each line is a JSON object with a text or a conversation, and what a classifier should say of it
 };
 
-/// Whether records are answers that somebody judged.
+/// Whether records are texts that somebody judged.
 constexpr bool is_of_answers(CorpusFormat format) {
-  return format == CorpusFormat::preference || format == CorpusFormat::unpaired;
+  return format == CorpusFormat::preference || format == CorpusFormat::unpaired || format == CorpusFormat::scored;
 }
 
 template <>
 struct EnumNames<CorpusFormat> {
-  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 5> value{
+  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 6> value{
       {{CorpusFormat::text, "text"},
        {CorpusFormat::jsonl, "jsonl"},
        {CorpusFormat::chat, "chat"},
        {CorpusFormat::preference, "preference"},
-       {CorpusFormat::unpaired, "unpaired"}}};
+       {CorpusFormat::unpaired, "unpaired"},
+       {CorpusFormat::scored, "scored"}}};
 };
 
 }  // namespace nought
