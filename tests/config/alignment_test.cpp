@@ -45,7 +45,7 @@ TEST(Alignment, other_methods_have_no_reference) {
 
 TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
   const std::vector<std::pair<std::string, std::string>> refused{
-      {R"({"method": "grpo"})", "alignment.method = grpo is not available"},
+      {R"({"method": "rloo"})", "alignment.method = rloo is not available"},
       {R"({"method": "kto", "loss_type": "sigmoid"})", "\"sigmoid\" is none of kto, apo_zero_unpaired"},
       {R"({"method": "kto", "desirable_weight": -1})", "alignment.desirable_weight: expected a finite number"},
       {R"({"method": "dpo", "loss_type": "aot"})", "aot sorts the pairs"},
@@ -80,7 +80,7 @@ TEST(Alignment, what_does_not_go_with_pairs_is_refused) {
     return error_of(R"({"alignment": {"method": "dpo"}, )" + rest + "}");
   };
   const std::vector<std::pair<std::string, std::string>> cases{
-      {R"("data": {"format": "chat"})", "learns from answers that were judged"},
+      {R"("data": {"format": "chat"})", "learns from what was judged"},
       {R"("data": {"separate_documents": true})", "answers never attend to each other"},
       {R"("training": {"virtual_ranks": 1})", "training.virtual_ranks does not go with"}};
   for (const auto& [rest, message] : cases)
@@ -102,6 +102,32 @@ TEST(Alignment, kto_learns_from_answers_with_labels) {
   EXPECT_NE(error_of(R"({"alignment": {"method": "kto"}, "training": {"per_device_train_batch_size": 1}})")
                 .find("set per_device_train_batch_size to 2 or more"),
             std::string::npos);
+}
+
+TEST(Alignment, heads_that_score_have_keys_of_their_own) {
+  const AlignmentPlan reward = alignment(R"({"method": "reward", "center_rewards_coefficient": 0.01})");
+  EXPECT_TRUE(reward.of_scores() && !reward.has_reference());
+  EXPECT_EQ(reward.center, 0.01);
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "reward"}})").schedule.peak_lr, 1e-4);
+  const AlignmentPlan classes = alignment(R"({"method": "classify", "num_labels": 3})");
+  EXPECT_EQ(classes.labels, 3);
+  EXPECT_EQ(classes.answers_per_sample(), 1);
+  EXPECT_NE(refusal(R"({"method": "dpo", "num_labels": 3})").find("only classify reads it"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "classify", "num_labels": 0})").find("expected a number > 0"), std::string::npos);
+  EXPECT_NE(error_of(R"({"model": "m", "adapter": {"r": 4}, "alignment": {"method": "classify"}})")
+                .find("whose head is new are not supported yet"),
+            std::string::npos);
+}
+
+TEST(Alignment, grpo_has_trls_keys_and_defaults) {
+  const AlignmentPlan plan = alignment(R"({"method": "grpo"})");
+  EXPECT_EQ(plan.policy_loss.type, PolicyLossType::dapo);
+  EXPECT_EQ(plan.policy_loss.beta, 0);
+  EXPECT_EQ(plan.generations, 8);
+  EXPECT_EQ(alignment(R"({"method": "grpo", "epsilon": 0.1})").policy_loss.epsilon_high, 0.1);
+  EXPECT_NE(refusal(R"({"method": "grpo", "loss_type": "sapo"})").find("is none of dapo"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "loss_type": "cispo"})").find("set epsilon_high"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "num_generations": 1})").find("2 answers or more"), std::string::npos);
 }
 
 TEST(Alignment, a_resumed_run_is_told_what_has_changed) {

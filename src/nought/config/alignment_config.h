@@ -15,7 +15,7 @@ struct AlignmentConfig {
   Setting<AlignmentMethod> method{AlignmentMethod::sft};
   Json loss_type;
   Setting<std::vector<double>> loss_weights;
-  Setting<double> beta{0.1};
+  Setting<double> beta;
   Setting<double> label_smoothing{0.0};
   Setting<double> ld_alpha;
   Setting<Divergence> f_divergence_type{Divergence::reverse_kl};
@@ -25,6 +25,18 @@ struct AlignmentConfig {
   Setting<double> simpo_gamma{0.5};
   Setting<double> desirable_weight{1.0};
   Setting<double> undesirable_weight{1.0};
+  Setting<double> epsilon{0.2};
+  Setting<double> epsilon_high;
+  Setting<double> delta;
+  Setting<bool> use_bias_correction_kl{true};
+  Setting<ImportanceLevel> importance_sampling_level{ImportanceLevel::token};
+  Setting<RewardScale> scale_rewards{RewardScale::group};
+  Setting<double> temperature{1.0};
+  Setting<int64_t> num_generations{8};
+  Setting<int64_t> max_completion_length{512};
+  Setting<double> center_rewards_coefficient{0.0};
+  Setting<int64_t> num_labels;
+  Setting<ProblemType> problem_type;
   Setting<int64_t> max_length{1024};
   Setting<std::string> ref_model;
   Setting<bool> precompute_ref_log_probs{false};
@@ -33,13 +45,17 @@ struct AlignmentConfig {
   void visit(V& v) {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
-      "(dpo, orpo, cpo), or answers with labels (kto); the others are refused");
+      "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), or texts with labels (classify: "
+      "a "
+      "classifier of transformers); the others are refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
-      "or apo_zero_unpaired");
+      "or apo_zero_unpaired; grpo: dapo (default), grpo, bnpo, dr_grpo or cispo");
     v("loss_weights", loss_weights, "what each loss of the list counts; default: 1");
-    v("beta", beta, "how much a departure from the reference model counts; of ipo, the strength of its regularizer");
+    v("beta", beta,
+      "how much a departure from the reference model counts (default: 0.1; grpo: 0); of ipo, the strength of its "
+      "regularizer");
     v("label_smoothing", label_smoothing,
       "the share of pairs that are taken to be the wrong way round: robust, exo_pair, and cpo's sigmoid and simpo");
     v("ld_alpha", ld_alpha, "dpo: what tokens beyond the shorter answer of a pair count; not given = 1");
@@ -50,6 +66,24 @@ struct AlignmentConfig {
     v("simpo_gamma", simpo_gamma, "cpo with simpo: the margin between the answers");
     v("desirable_weight", desirable_weight, "kto: what wanted answers count");
     v("undesirable_weight", undesirable_weight, "kto: what unwanted answers count");
+    v("epsilon", epsilon,
+      "grpo: how far ratios to the policy that wrote the answers may go down before they are clipped");
+    v("epsilon_high", epsilon_high, "grpo: how far they may go up; default: epsilon; of cispo, the ratio itself");
+    v("delta", delta, "grpo: what the ratio that is not clipped is capped at; not given: nothing");
+    v("use_bias_correction_kl", use_bias_correction_kl, "grpo: the divergence from the reference is times the ratio");
+    v("importance_sampling_level", importance_sampling_level, "grpo: token, or sequence (GSPO): whose ratio it is");
+    v("scale_rewards", scale_rewards,
+      "grpo: what advantages are divided by: the standard deviation of their group, of the batch, or none");
+    v("temperature", temperature,
+      "grpo: what logits are divided by, when answers are sampled and when they are learned");
+    v("num_generations", num_generations, "grpo: the answers to a prompt, which are compared with each other");
+    v("max_completion_length", max_completion_length, "grpo: the most tokens of an answer");
+    v("center_rewards_coefficient", center_rewards_coefficient,
+      "reward: what the square of the sum of both scores counts, which keeps their mean at 0");
+    v("num_labels", num_labels, "classify: the scores of a text, where the model has no such head yet");
+    v("problem_type", problem_type,
+      "classify: single_label_classification, regression or multi_label_classification; default: that of the model, "
+      "else regression of one label and single_label_classification of several");
     v("max_length", max_length, "tokens of a prompt with an answer: what is longer is cut at its end");
     v("ref_model", ref_model,
       "dpo, kto: the folder of the reference model, of the same shape; default: the model that the run begins with");

@@ -1,4 +1,4 @@
-// AlignmentPlan: the method by which a run learns from preferences, with every value resolved.
+// AlignmentPlan: the method by which a run learns from preferences and labels, with every value resolved.
 #pragma once
 
 #include <array>
@@ -9,16 +9,18 @@
 #include <utility>
 
 #include "nought/base/visit.h"
+#include "nought/nn/policy_loss.h"
 #include "nought/nn/preference_loss.h"
+#include "nought/nn/score_loss.h"
 
 namespace nought {
 
 /// What a run learns from: sft is the likelihood of all tokens that are trained.
-enum class AlignmentMethod : uint8_t { sft, reward, dpo, orpo, cpo, kto, grpo, rloo, ppo, gkd };
+enum class AlignmentMethod : uint8_t { sft, reward, dpo, orpo, cpo, kto, grpo, rloo, ppo, gkd, classify };
 
 template <>
 struct EnumNames<AlignmentMethod> {
-  static constexpr std::array<std::pair<AlignmentMethod, std::string_view>, 10> value{{
+  static constexpr std::array<std::pair<AlignmentMethod, std::string_view>, 11> value{{
       {AlignmentMethod::sft, "sft"},
       {AlignmentMethod::reward, "reward"},
       {AlignmentMethod::dpo, "dpo"},
@@ -29,17 +31,25 @@ struct EnumNames<AlignmentMethod> {
       {AlignmentMethod::rloo, "rloo"},
       {AlignmentMethod::ppo, "ppo"},
       {AlignmentMethod::gkd, "gkd"},
+      {AlignmentMethod::classify, "classify"},
   }};
 };
 
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
-  LabelLossOptions label_loss = {};     // the loss of kto
-  double likelihood = 0;                // what the mean cross-entropy of the chosen answers' tokens counts beside
-  bool likelihood_of_prompts = false;   // that of their prompts' tokens too
-  std::optional<double> ld_alpha = {};  // what tokens beyond the shorter answer of a pair count
-  std::string ref_model = {};           // the folder of the reference model; "": the model that the run begins with
+  LabelLossOptions label_loss = {};    // the loss of kto
+  PolicyLossOptions policy_loss = {};  // the loss of grpo
+  RewardScale reward_scale = RewardScale::group;
+  int64_t generations = 8;                  // grpo: the answers to a prompt
+  double likelihood = 0;                    // what the mean cross-entropy of the chosen answers' tokens counts beside
+  bool likelihood_of_prompts = false;       // that of their prompts' tokens too
+  double center = 0;                        // reward: what the square of the sum of two scores counts
+  int64_t labels = 0;                       // classify: the scores of a text; 0: as many as the model has
+  std::optional<ProblemType> problem = {};  // what they mean, if it is said
+  bool without_labels = false;              // texts are only scored, and need none
+  std::optional<double> ld_alpha = {};      // what tokens beyond the shorter answer of a pair count
+  std::string ref_model = {};               // the folder of the reference model; "": the model that the run begins with
 
   /// "dpo, sigmoid x 1, beta 0.1": what a resumed run should not have changed.
   std::string describe() const;
@@ -47,8 +57,12 @@ struct AlignmentPlan {
   bool of_labels() const { return method == AlignmentMethod::kto; }
   /// Whether what model and reference say of other answers is asked beside.
   bool asks_kl() const { return of_labels() && !label_loss.apo_zero; }
+  /// Whether it learns from rewards of answers that the model writes itself.
+  bool of_rewards() const { return method == AlignmentMethod::grpo; }
+  /// Whether a classifier's head scores whole texts.
+  bool of_scores() const { return method == AlignmentMethod::reward || method == AlignmentMethod::classify; }
   /// Answers of a sample that are trained.
-  int64_t answers_per_sample() const { return of_labels() ? 1 : 2; }
+  int64_t answers_per_sample() const { return of_labels() || method == AlignmentMethod::classify ? 1 : 2; }
   /// Whether it learns from answers that were judged, as pairs or one by one.
   bool of_answers() const { return method != AlignmentMethod::sft; }
   /// Whether answers are scored by the mean of their tokens' log-probabilities, not by the sum.

@@ -129,10 +129,85 @@ void take_orpo(Resolver& r) {
   plan.likelihood = 1, plan.likelihood_of_prompts = true;
 }
 
+void take_reward(Resolver& r) {
+  const auto center =
+      r.section_value("alignment.center_rewards_coefficient", r.config.alignment.center_rewards_coefficient);
+  require_finite_at_least_zero(center);
+  r.plan.alignment.center = r.note("center_rewards_coefficient", center);
+}
+
+void take_classify(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  if (config.num_labels.given) {
+    const auto labels = r.section_value("alignment.num_labels", config.num_labels);
+    require<ConfigError>(labels.value > 0, "{}: expected a number > 0, got {}", labels.place, labels.value);
+    plan.labels = r.note("num_labels", labels);
+  }
+  if (config.problem_type.given)
+    plan.problem = r.note("problem_type", r.section_value("alignment.problem_type", config.problem_type));
+}
+
+void take_grpo(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  PolicyLossOptions& loss = plan.policy_loss;
+  const auto take = [&](const char* key, const auto& setting) {
+    return r.note(key, r.section_value(std::string("alignment.") + key, setting));
+  };
+  if (!config.loss_type.is_null()) {
+    std::vector<std::string_view> names;
+    for (const auto& [type, name] : EnumNames<PolicyLossType>::value) {
+      names.push_back(name);
+      if (config.loss_type == name) loss.type = type;
+    }
+    require<ConfigError>(config.loss_type == enum_name(loss.type), "{}: {} is none of {}",
+                         r.origins.place("alignment.loss_type"), config.loss_type.dump(), fmt::join(names, ", "));
+  }
+  const auto beta = r.section_value("alignment.beta", config.beta);
+  require_finite_at_least_zero(beta);
+  loss.beta = beta.given ? r.note("beta", beta) : 0;
+  const auto positive = [&](const char* key, const Setting<double>& setting) {
+    require<ConfigError>(std::isfinite(setting.value) && setting.value > 0, "{}: expected a number > 0, got {}",
+                         r.origins.place(std::string("alignment.") + key), setting.value);
+    return take(key, setting);
+  };
+  loss.epsilon = loss.epsilon_high = positive("epsilon", config.epsilon);
+  if (config.epsilon_high.given) loss.epsilon_high = positive("epsilon_high", config.epsilon_high);
+  require<ConfigError>(loss.type != PolicyLossType::cispo || config.epsilon_high.given,
+                       "{} = cispo: set epsilon_high, the ratio that weights are clipped at, such as 5",
+                       r.origins.place("alignment.loss_type"));
+  if (config.delta.given) loss.delta = positive("delta", config.delta);
+  loss.temperature = positive("temperature", config.temperature);
+  loss.corrects_kl = config.use_bias_correction_kl.value, loss.level = config.importance_sampling_level.value;
+  plan.reward_scale = config.scale_rewards.value;
+  plan.generations = take("num_generations", config.num_generations);
+  loss.max_completion_length = take("max_completion_length", config.max_completion_length);
+  require<ConfigError>(plan.generations > 1, "{}: expected 2 answers or more, got {}",
+                       r.origins.place("alignment.num_generations"), plan.generations);
+  require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
+                       r.origins.place("alignment.max_completion_length"), loss.max_completion_length);
+}
+
+/// Keys that only runs with a classifier's head read.
+void refuse_keys_of_scores(const Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  const auto refuse = [&](const char* key, bool given, AlignmentMethod method) {
+    require<ConfigError>(!given || r.plan.alignment.method == method, "{}: only {} reads it: remove it",
+                         r.origins.place(std::string("alignment.") + key), enum_name(method));
+  };
+  refuse("center_rewards_coefficient", config.center_rewards_coefficient.given, AlignmentMethod::reward);
+  refuse("num_labels", config.num_labels.given, AlignmentMethod::classify);
+  refuse("problem_type", config.problem_type.given, AlignmentMethod::classify);
+}
+
 }  // namespace
 
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
+  if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
+  if (of_rewards()) return text + fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+  if (method == AlignmentMethod::classify) return text + (problem ? fmt::format(", {}", enum_name(*problem)) : "");
   if (of_labels())
     return text + fmt::format("{}, beta {}, weights {} and {}{}", label_loss.apo_zero ? " (apo_zero_unpaired)" : "",
                               label_loss.beta, label_loss.desirable_weight, label_loss.undesirable_weight,
@@ -155,17 +230,27 @@ Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>
   return length;
 }
 
+namespace {
+
+CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
+  if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
+  return alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
+}
+
+}  // namespace
+
 void check_pair_data(Resolver& r) {
   const DataConfig& data = r.config.data;
-  const bool known = data.format.value == CorpusFormat::preference ||
-                     (r.plan.alignment.of_labels() && data.format.value == CorpusFormat::unpaired);
+  const CorpusFormat own = format_of_answers(r.plan.alignment);
+  const bool known =
+      data.format.value == own || (own == CorpusFormat::unpaired && data.format.value == CorpusFormat::preference);
   require<ConfigError>(!data.format.given() || known,
-                       "{} = \"{}\": alignment.method = {} learns from answers that were judged (\"{}\"): remove it",
+                       "{} = \"{}\": alignment.method = {} learns from what was judged (\"{}\"): remove it",
                        r.origins.place("data.format"), enum_name(data.format.value), enum_name(r.plan.alignment.method),
-                       r.plan.alignment.of_labels() ? "unpaired" : "preference");
+                       enum_name(own));
   require<ConfigError>(!data.separate_documents.given, "{}: answers never attend to each other: remove it",
                        r.origins.place("data.separate_documents"));
-  r.plan.data.format = r.plan.alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
+  r.plan.data.format = format_of_answers(r.plan.alignment);
 }
 
 void check_alignment(const Resolver& r) {
@@ -183,6 +268,10 @@ void check_alignment(const Resolver& r) {
          "the metrics of a step belong to its update: remove it");
   refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
          "pairs are spread over ranks by their length: remove it");
+  refuse(plan.alignment.of_scores() && plan.adapts(), "an adapter",
+         "adapters of a model whose head is new are not supported yet: remove it");
+  refuse(plan.alignment.of_scores() && plan.sample.has_value(), "training.sample_prompt",
+         "a classifier generates no text: remove it");
   refuse(plan.layout.recompute.unit_tiles > 1, "memory_centric_tiling",
          "a loss of whole answers needs the logits of whole rows: remove it");
 }
@@ -191,8 +280,20 @@ void resolve_alignment(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
   plan.method = config.method.value;
+  refuse_keys_of_scores(r);
   if (plan.method == AlignmentMethod::sft) return;
-  const auto beta = r.section_value("alignment.beta", config.beta);
+  if (plan.of_scores()) {
+    r.note("alignment.method", r.section_value("alignment.method", config.method));
+    require<ConfigError>(!config.ref_model.given, "{}: {} asks no reference model: remove it",
+                         r.origins.place("alignment.ref_model"), enum_name(plan.method));
+    return plan.method == AlignmentMethod::reward ? take_reward(r) : take_classify(r);
+  }
+  if (plan.of_rewards()) {
+    r.note("alignment.method", r.section_value("alignment.method", config.method));
+    return take_grpo(r);
+  }
+  auto beta = r.section_value("alignment.beta", config.beta);
+  if (!beta.given) beta.value = 0.1, beta.reason = "default";
   require<ConfigError>(std::isfinite(beta.value) && beta.value > 0, "{}: expected a number > 0, got {}", beta.place,
                        beta.value);
   r.note("alignment.method", r.section_value("alignment.method", config.method));
@@ -219,8 +320,8 @@ void resolve_alignment(Resolver& r) {
     case AlignmentMethod::kto:
       return take_kto(r);
     default:
-      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo and kto are", r.origins.place("alignment.method"),
-                        enum_name(plan.method));
+      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify and grpo are",
+                        r.origins.place("alignment.method"), enum_name(plan.method));
   }
 }
 

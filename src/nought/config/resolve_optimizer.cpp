@@ -297,8 +297,11 @@ void resolve_optimizer(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   const bool in_deepspeed = r.ds.optimizer.type.given;
   auto own_lr = r.training("learning_rate", t.learning_rate);
-  if (r.plan.alignment.of_answers() && !own_lr.given)
-    own_lr.value = 1e-6, own_lr.reason = fmt::format("TRL's default for {}", enum_name(r.plan.alignment.method));
+  const AlignmentMethod method = r.plan.alignment.method;
+  if (r.plan.alignment.of_answers() && method != AlignmentMethod::classify && !own_lr.given) {
+    own_lr.value = method == AlignmentMethod::reward ? 1e-4 : 1e-6;
+    own_lr.reason = fmt::format("TRL's default for {}", enum_name(method));
+  }
   const auto lr = r.merge("optimizer.params.lr", r.ds.optimizer.params.lr, own_lr,
                           in_deepspeed ? std::optional(1e-3) : std::nullopt);
   require_finite_at_least_zero(lr);
