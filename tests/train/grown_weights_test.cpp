@@ -41,7 +41,8 @@ std::vector<float> values_of(const StateSource& source, const Parameter& paramet
 TEST(GrownWeights, keep_old_rows_and_give_new_ones_the_mean_of_these) {
   const ModelSource source(golden_folder("open/gpt2_untied"));
   const Decoder decoder(grown(source));
-  const GrownWeights weights(source.weights(), source.model());
+  const InitialState fresh(1);
+  const GrownWeights weights(source.weights(), source.model(), fresh);
   int changed = 0;
   for (size_t unit = 0; unit < decoder.units().size(); ++unit)
     for (size_t i = 0; i < decoder.units()[unit]->parameters().size(); ++i) {

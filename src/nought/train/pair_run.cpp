@@ -12,6 +12,8 @@
 #include "nought/io/safetensors.h"
 #include "nought/io/safetensors_writer.h"
 #include "nought/tensor/random.h"
+#include "nought/train/score_metrics.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -84,15 +86,30 @@ double mean_of(const std::vector<double>& values) {
 
 AnswerSamplerOptions sampler_options(const RunPlan& plan, const BatchLayout& layout) {
   const AlignmentPlan& alignment = plan.alignment;
+  const std::optional<ClassifierConfig> classifier =
+      alignment.of_scores() ? model_config_of(plan).classifier : std::nullopt;
   return {.layout = layout,
           .batch = {.ld_alpha = alignment.ld_alpha,
                     .likelihood = alignment.likelihood,
-                    .likelihood_of_prompts = alignment.likelihood_of_prompts},
+                    .likelihood_of_prompts = alignment.likelihood_of_prompts,
+                    .scored = alignment.of_scores(),
+                    .pad_token_id = classifier ? classifier->pad_token_id : std::nullopt},
           .most_tokens = alignment.answers_per_sample() * layout.micro_batch * plan.layout.seq_length,
           .whole_accumulation = plan.layout.stages() > 1,
           .seed = plan.seed,
           .shuffle = !alignment.of_labels()};
 }
+
+namespace {
+
+/// Where the same data is evaluated, nothing is trained, and there may be less than a step takes.
+AnswerSamplerOptions options_of_training(const RunPlan& plan, const BatchLayout& layout, const RunData& data) {
+  AnswerSamplerOptions options = sampler_options(plan, layout);
+  options.shuffle = options.shuffle && data.pairs != data.validation_pairs;
+  return options;
+}
+
+}  // namespace
 
 PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
                  Decoder& decoder, Engine& engine)
@@ -100,7 +117,7 @@ PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& la
       model_(model),
       decoder_(decoder),
       engine_(engine),
-      training_(data.pairs, sampler_options(plan, layout)),
+      training_(data.pairs, options_of_training(plan, layout, data)),
       sums_(std::make_shared<SequenceSums>()) {
   if (!data.validation_pairs) return;
   BatchLayout rows = layout;
@@ -111,6 +128,12 @@ PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& la
 }
 
 std::shared_ptr<const Objective> PairRun::objective(std::shared_ptr<SequenceSums> sums) const {
+  const auto of_scores = [&](SequenceObjective::LossOf loss) {
+    return std::make_shared<SequenceObjective>(std::move(loss), plan_.alignment.answers_per_sample(), std::move(sums));
+  };
+  if (plan_.alignment.method == AlignmentMethod::reward) return of_scores(loss_of_rewards(plan_.alignment.center));
+  if (const auto& classifier = decoder_.config().classifier)
+    return of_scores(loss_of_scores(classifier->problem_type(), classifier->labels));
   if (plan_.alignment.of_labels())
     return std::make_shared<SequenceObjective>(loss_of_labels(plan_.alignment.label_loss, kl_), 1, std::move(sums));
   return std::make_shared<SequenceObjective>(loss_of_pairs(plan_.alignment.loss), 2, std::move(sums));
@@ -203,13 +226,30 @@ void PairRun::begin_step(int64_t step) {
     find_kl(training_, training_.pairs_of_step(step));
     begin();
   }
-  sums_->assign(static_cast<size_t>(2 * training_.pairs_per_step()), 0.0);
+  sums_->assign(static_cast<size_t>(sums_per_pair() * training_.pairs_per_step()), 0.0);
 }
 
 NamedNumbers PairRun::metrics(int64_t step) {
   SequenceSums sums = *sums_;
   sum_over_ranks(model_, sums);
   return metrics_of(training_, training_.pairs_of_step(step), sums);
+}
+
+int64_t PairRun::sums_per_pair() const {
+  const auto& classifier = decoder_.config().classifier;
+  return 2 * (classifier ? classifier->labels : 1);
+}
+
+NamedNumbers PairRun::score_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
+                                       const SequenceSums& scores) const {
+  if (plan_.alignment.method == AlignmentMethod::reward) return reward_metrics(scores);
+  const ClassifierConfig& classifier = *decoder_.config().classifier;
+  ScoreMetrics metrics(classifier.problem_type(), classifier.labels);
+  const auto labels = static_cast<size_t>(classifier.labels);
+  for (size_t i = 0; i < pairs.size(); ++i)
+    if (const auto wanted = source.data().answer(2 * pairs[i]).wanted; !wanted.empty())
+      metrics.add(std::span(scores).subspan(2 * i * labels, labels), wanted);
+  return metrics.numbers();
 }
 
 NamedNumbers PairRun::label_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
@@ -237,6 +277,7 @@ NamedNumbers PairRun::label_metrics_of(const AnswerSampler& source, const std::v
 
 NamedNumbers PairRun::metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
                                  const SequenceSums& sums) const {
+  if (plan_.alignment.of_scores()) return score_metrics_of(source, pairs, sums);
   if (plan_.alignment.of_labels()) return label_metrics_of(source, pairs, sums);
   const AlignmentPlan& alignment = plan_.alignment;
   const bool by_token = alignment.scores_means();
@@ -270,26 +311,32 @@ NamedNumbers PairRun::metrics_of(const AnswerSampler& source, const std::vector<
   return numbers;
 }
 
-Evaluation PairRun::validate() {
-  const auto begin_time = std::chrono::steady_clock::now();
+SequenceSums PairRun::validation_sums(double& loss) {
   require(validation_ != nullptr, "a run without pairs to validate with");
   const std::vector<int64_t> pairs = all_of(*validation_);
   const auto most = static_cast<size_t>(validation_->pairs_per_step());
   SequenceSums all;
-  Evaluation result;
+  loss = 0;
   for (size_t begin = 0; begin < pairs.size(); begin += most) {
     const auto chunk = std::span(pairs).subspan(begin, std::min(most, pairs.size() - begin));
     find_kl(*validation_, chunk);
-    const auto sums = std::make_shared<SequenceSums>(2 * chunk.size());
+    const auto sums = std::make_shared<SequenceSums>(static_cast<size_t>(sums_per_pair()) * chunk.size());
     decoder_.set_objective(objective(sums));
     for (const Batch& batch : validation_->batches_of(chunk, validation_->data().trained(), *model_.context().memory))
-      result.loss += engine_.evaluate(std::span(&batch, 1), 1);
+      loss += engine_.evaluate(std::span(&batch, 1), 1) / static_cast<double>(pairs.size());
     all.insert(all.end(), sums->begin(), sums->end());
   }
   sum_over_ranks(model_, all);
   begin();
-  result.loss /= static_cast<double>(pairs.size());
-  for (int64_t index = 0; index < 2 * std::ssize(pairs); index += validation_->data().has_labels() ? 2 : 1)
+  return all;
+}
+
+Evaluation PairRun::validate() {
+  const auto begin_time = std::chrono::steady_clock::now();
+  Evaluation result;
+  const SequenceSums all = validation_sums(result.loss);
+  const std::vector<int64_t> pairs = all_of(*validation_);
+  for (int64_t index = 0; index < 2 * std::ssize(pairs); index += validation_->data().trained().second ? 1 : 2)
     result.targets += validation_->data().answer(index).targets();
   result.of_answers = metrics_of(*validation_, pairs, all);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();

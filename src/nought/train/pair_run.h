@@ -52,6 +52,9 @@ class PairRun {
   NamedNumbers metrics(int64_t step);
   /// Evaluates the pairs that are kept for validation. Collective.
   Evaluation validate();
+  /// The log-probabilities of the answers that are kept for validation, or the scores of texts: see SequenceSums, two
+  /// sequences a pair. loss: gets the mean loss. Collective.
+  SequenceSums validation_sums(double& loss);
 
  private:
   std::shared_ptr<const Objective> objective(std::shared_ptr<SequenceSums> sums) const;
@@ -61,8 +64,12 @@ class PairRun {
   SequenceSums sums_of(const AnswerSampler& source, std::span<const int64_t> pairs, AnswerSides sides);
   /// Sets kl_ to the mean log-ratio of the partners of answers, at least 0, where the loss asks for it. Collective.
   void find_kl(const AnswerSampler& source, std::span<const int64_t> pairs);
+  /// Numbers of a pair in SequenceSums.
+  int64_t sums_per_pair() const;
   NamedNumbers label_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
                                 const SequenceSums& sums) const;
+  NamedNumbers score_metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
+                                const SequenceSums& scores) const;
   NamedNumbers metrics_of(const AnswerSampler& source, const std::vector<int64_t>& pairs,
                           const SequenceSums& sums) const;
 

@@ -9,6 +9,13 @@
 
 namespace nought {
 
+Interval tokens_of(const ProbeInput& input, int64_t row) {
+  const int64_t length = input.ids.dim(1);
+  if (!input.mask) return {0, length};
+  const int64_t *mask = input.mask.data<int64_t>() + row * length, *first = std::find(mask, mask + length, 1);
+  return {first - mask, std::find(first, mask + length, 0) - mask};
+}
+
 namespace {
 
 /// The rows of a batch that a rank computes.
@@ -21,14 +28,6 @@ Interval rows_of(const ProbeInput& input, int rank, int ranks) {
 int64_t rows_per_micro_batch(const ProbeInput& input, int ranks, int64_t most) {
   const int64_t rows = rows_of(input, 0, ranks).size();
   return ceil_div(rows, std::clamp<int64_t>(most, 1, rows));
-}
-
-/// The columns of a row that are no padding.
-Interval tokens_of(const ProbeInput& input, int64_t row) {
-  const int64_t length = input.ids.dim(1);
-  if (!input.mask) return {0, length};
-  const int64_t *mask = input.mask.data<int64_t>() + row * length, *first = std::find(mask, mask + length, 1);
-  return {first - mask, std::find(first, mask + length, 0) - mask};
 }
 
 Tensor read_integers(const Context& context, const SafetensorsFile& file, const std::string& name) {
@@ -100,19 +99,25 @@ Tensor gather_logits(ShardedModel& model, Decoder& decoder, const ProbeInput& in
 
 }  // namespace
 
-ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size) {
+ProbeInput read_probe_rows(const Context& context, const std::string& path, int64_t vocab_size) {
   const SafetensorsFile file(path);
   ProbeInput input;
   input.ids = read_integers(context, file, "input_ids");
-  input.labels = file.find("labels") ? read_integers(context, file, "labels") : input.ids;
-  require<IoError>(input.ids.shape() == input.labels.shape(), "{}: input_ids {} and labels {} differ in shape", path,
-                   input.ids.shape(), input.labels.shape());
   check_range(file, "input_ids", input.ids, vocab_size, false);
-  check_range(file, "labels", input.labels, vocab_size, true);
   if (file.find("attention_mask")) {
     input.mask = read_integers(context, file, "attention_mask");
     check_mask(file, input);
   }
+  return input;
+}
+
+ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size) {
+  const SafetensorsFile file(path);
+  ProbeInput input = read_probe_rows(context, path, vocab_size);
+  input.labels = file.find("labels") ? read_integers(context, file, "labels") : input.ids;
+  require<IoError>(input.ids.shape() == input.labels.shape(), "{}: input_ids {} and labels {} differ in shape", path,
+                   input.ids.shape(), input.labels.shape());
+  check_range(file, "labels", input.labels, vocab_size, true);
   require<IoError>(count_targets(input) > 0, "{}: no label counts: all after the first of each row are {}", path,
                    kIgnoredTarget);
   return input;

@@ -23,6 +23,11 @@ struct ProbeInput {
 /// ranges. Without labels, input_ids are the labels. IoError.
 ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size);
 
+/// input_ids and attention_mask alone; the labels are not defined.
+ProbeInput read_probe_rows(const Context& context, const std::string& path, int64_t vocab_size);
+/// The columns of a row that are no padding.
+Interval tokens_of(const ProbeInput& input, int64_t row);
+
 /// Named tensors, all f32: "logits" [batch, length, vocab], "loss" [], and with `gradients` "grad.<parameter>".
 using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
 

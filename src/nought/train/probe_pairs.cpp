@@ -63,10 +63,16 @@ void read_rows(const Context& context, const SafetensorsFile& file, const std::s
 
 }  // namespace
 
-PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels) {
+PairInput read_answer_rows(const Context& context, const std::string& path, int64_t vocab_size) {
   const SafetensorsFile file(path);
   PairInput input;
   read_rows(context, file, "", vocab_size, input);
+  return input;
+}
+
+PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels) {
+  const SafetensorsFile file(path);
+  PairInput input = read_answer_rows(context, path, vocab_size);
   if (!labels) {
     require<IoError>(input.ids.size() % 2 == 0,
                      "{}: {} rows are no pairs: the chosen answers, then as many rejected ones", path,

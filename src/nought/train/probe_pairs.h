@@ -25,6 +25,9 @@ struct PairInput {
 /// called KL_input_ids and so on. IoError unless answers end their rows.
 PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels = false);
 
+/// The rows of input_ids, of any number, as read_pair_input() reads them.
+PairInput read_answer_rows(const Context& context, const std::string& path, int64_t vocab_size);
+
 /// This rank's pairs in so many micro-batches, which are as many on each rank. reference: by row, or empty. Sequences
 /// have the numbers of their rows.
 std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const AlignmentPlan& plan,

@@ -7,6 +7,7 @@
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 #include "nought/io/text_file.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -111,13 +112,24 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
 
 namespace {
 
+AnswerForm form_of(const AlignmentPlan& plan) {
+  if (plan.method == AlignmentMethod::reward) return AnswerForm::rewards;
+  if (plan.method == AlignmentMethod::classify) return AnswerForm::scored;
+  return plan.of_labels() ? AnswerForm::labelled : AnswerForm::pairs;
+}
+
 /// Pairs of answers; `look`: those of the first bytes of each file.
 RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional<int64_t> look = {}) {
   const DataPlan& plan = run.data;
   const std::vector<std::filesystem::path> files = text_files(plan);
-  const AnswerDataOptions options{.max_length = run.layout.seq_length,
-                                  .block = run.alignment.of_labels() ? run.layout.micro_batch : 0,
-                                  .corpus = corpus_of(plan, files, tokenizer)};
+  AnswerDataOptions options{.form = form_of(run.alignment),
+                            .max_length = run.layout.seq_length,
+                            .block = run.layout.micro_batch,
+                            .corpus = corpus_of(plan, files, tokenizer)};
+  if (options.form == AnswerForm::scored) {
+    const ClassifierConfig classifier = *model_config_of(run).classifier;
+    options.problem = classifier.problem_type(), options.labels = run.alignment.without_labels ? 0 : classifier.labels;
+  }
   RunData data{
       .training = TokenDataset(std::make_shared<TokenArray>(tokenizer.vocab_size()), {}, run.layout.seq_length),
       .notes = describe_formats(files, options.corpus, tokenizer)};
@@ -173,9 +185,9 @@ std::string DataLook::describe(std::string_view tokenizer) const {
                        format_bytes(text_bytes), tokenizer, format_bytes(read_bytes),
                        trained < 1 ? fmt::format(", of which {} of the tokens are trained", percent(trained)) : "");
   if (whole->pairs)
-    return fmt::format("{}, {}, {} pairs of answers", all,
-                       describe_tokens(whole->pairs->num_tokens(), whole->targets, tokenizer),
-                       whole->pairs->num_pairs());
+    return fmt::format("{}, {}, {} {}", all, describe_tokens(whole->pairs->num_tokens(), whole->targets, tokenizer),
+                       whole->pairs->num_pairs(),
+                       whole->pairs->form() == AnswerForm::scored ? "texts with labels" : "pairs of answers");
   const TokenDataset& data = whole->training;
   return fmt::format("{}, {}, {} samples of {} tokens", all,
                      describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),

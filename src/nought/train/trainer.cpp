@@ -162,8 +162,12 @@ void Trainer::load_start() {
     return;
   }
   const ModelSource source(FoundModel{plan_.model_dir});
-  model_.load(GrownWeights(source.weights(), source.model()));
+  const InitialState fresh(plan_.seed);
+  model_.load(GrownWeights(source.weights(), source.model(), fresh));
   start_ = plan_.model_dir;
+  if (decoder_.config().classifier && !source.config().classifier)
+    notes_.push_back(fmt::format("the head that scores texts ({} labels) begins with random weights from seed {}",
+                                 decoder_.config().classifier->labels, plan_.seed));
   if (const int64_t before = source.config().vocab_size, now = decoder_.config().vocab_size; before != now)
     notes_.push_back(
         fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));

@@ -9,6 +9,7 @@
 #include "nought/base/open_file.h"
 #include "nought/checkpoint/resume.h"
 #include "nought/engine/pipeline_cut.h"
+#include "nought/models/classifier.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
@@ -134,9 +135,38 @@ void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) 
 
 }  // namespace
 
+namespace {
+
+/// What transformers does not score: the pad token of the folder, or else what ends documents, as TRL has it.
+std::optional<int64_t> pad_token_of(const RunPlan& plan) {
+  const std::optional<std::string> text = bytes_if_there(fs::path(plan.model_dir) / "config.json");
+  const Json json = Json::parse(text.value_or("{}"), nullptr, false);
+  const Json pad = json.is_object() ? json.value("pad_token_id", Json()) : Json();
+  if (pad.is_number_integer()) return pad.get<int64_t>();
+  const auto tokenizer = tokenizer_of(plan.data);
+  return tokenizer->has_separator() ? std::optional<int64_t>(tokenizer->separator()) : std::nullopt;
+}
+
+ModelConfig classifier_of(const RunPlan& given, ModelConfig config) {
+  const RunPlan plan = with_model_folder(given);
+  const bool rewards = plan.alignment.method == AlignmentMethod::reward;
+  const std::string source = plan.model_dir.empty() ? "model" : plan.model_dir;
+  require<ConfigError>(config.quantization.empty(), "{}: a classifier's head on quantised weights is not supported",
+                       source);
+  const std::optional<int64_t> pad = config.classifier ? std::nullopt : pad_token_of(plan);
+  return with_classifier(std::move(config), rewards ? 1 : plan.alignment.labels, plan.alignment.problem, pad, source);
+}
+
+}  // namespace
+
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                               : ModelConfig::from_folder(with_model_folder(plan).model_dir);
+  if (plan.alignment.of_scores()) {
+    config = classifier_of(plan, std::move(config));
+  } else {
+    config.require_language_model(plan.model_dir.empty() ? "model" : plan.model_dir);
+  }
   if (plan.resize_vocab)
     config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
   require_cuttable(config, plan.layout.tensor_ranks, plan.layout.ranks);
@@ -238,6 +268,10 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   const RunPlan plan = with_model_folder(given);
   require_trainable(plan);
+  require<ConfigError>(!plan.alignment.of_rewards(),
+                       "alignment.method = {}: answers are not sampled during training yet: \"nought probe\" has its "
+                       "loss and gradients for given answers and rewards",
+                       enum_name(plan.alignment.method));
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   RecomputeOptions tiles;

@@ -125,6 +125,7 @@ ConvertReport convert_to_adapter(const ModelSource& source, const fs::path& fold
 
 ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, const GgufMixture& types,
                               Memory& memory) {
+  source.config().require_language_model(source.folder().string());
   ConvertReport report{.files = 1};
   const GgufMetadata tokenizer = gguf_tokenizer(tokenizer_name(source), source.config(), report.notes);
   const fs::path path = fs::absolute(source.folder()).lexically_normal();

@@ -10,7 +10,8 @@ constexpr int64_t kMeanBlock = int64_t{1} << 22;  // elements that are read at o
 
 }  // namespace
 
-GrownWeights::GrownWeights(const StateSource& source, const Model& before) : source_(source) {
+GrownWeights::GrownWeights(const StateSource& source, const Model& before, const StateSource& fresh)
+    : source_(source), fresh_(fresh) {
   for (const auto& unit : before.units())
     for (const Parameter& parameter : unit->parameters()) before_[parameter.name] = &parameter;
 }
@@ -19,8 +20,8 @@ void GrownWeights::fill(StateKind kind, const Parameter& parameter, std::span<co
                         const Tensor& destination) const {
   const auto found = before_.find(parameter.name);
   const Shape& now = parameter.placement.global;
-  if (found == before_.end() || found->second->placement.global == now)
-    return source_.fill(kind, parameter, elements, destination);
+  if (found == before_.end()) return fresh_.fill(kind, parameter, elements, destination);
+  if (found->second->placement.global == now) return source_.fill(kind, parameter, elements, destination);
   if (kind != StateKind::master) {
     Stream here;
     return zero(destination, here);

@@ -1,0 +1,80 @@
+// GRPO's losses, advantages and gradients of TRL, of tests/golden/align/grpo, on every layout.
+#include "support/golden.h"
+#include "support/training_case.h"
+#include <gtest/gtest.h>
+
+#include "nought/engine/model_schedule.h"
+#include "nought/train/probe_policy.h"
+#include "nought/weights/model_source.h"
+
+namespace nought::policy_golden_test {
+namespace {
+
+using test::MeshLayout;
+using test::TrainingRank;
+
+FoundModel policy() { return {.folder = test::golden_folder("align/policy")}; }
+std::string golden() { return test::golden_folder("align/grpo") + "/golden.safetensors"; }
+
+AlignmentPlan plan_of(const std::string& kind) {
+  AlignmentPlan plan{.method = AlignmentMethod::grpo, .generations = 3};
+  PolicyLossOptions& loss = plan.policy_loss;
+  loss.max_completion_length = 9;
+  for (const auto& [type, name] : EnumNames<PolicyLossType>::value)
+    if (name == kind) loss.type = type;
+  if (kind == "clip_higher") loss.epsilon_high = 0.28;
+  if (kind == "cispo") loss.epsilon_high = 1.28;
+  if (kind.starts_with("kl")) loss.beta = 0.04, loss.corrects_kl = kind == "kl";
+  if (kind == "sequence") loss.type = PolicyLossType::grpo, loss.level = ImportanceLevel::sequence;
+  if (kind == "delta") loss.delta = 1.1;
+  if (kind == "temperature") loss.temperature = 0.7;
+  return plan;
+}
+
+void expect_golden_on(const MeshLayout& mesh, const std::string& kind) {
+  SCOPED_TRACE(kind);
+  const test::TrainingCase of{
+      .model = ModelSource(policy()).config(), .mesh = mesh, .load = [](ShardedModel& model, Decoder&) {
+        model.load(ModelSource(policy()).weights());
+      }};
+  const AlignmentPlan plan = plan_of(kind);
+  const ProbeOutput output = of.on_rank(0, [&](TrainingRank& rank) {
+    const PolicyInput input = read_policy_input(rank.context, golden(), rank.decoder.config().vocab_size, plan);
+    return probe_policy(
+        rank.model, rank.decoder, input, plan, true,
+        {.micro_batches = mesh.sizes.pipeline > 1 ? 2 : 1, .schedule = schedule_at(rank.mesh, mesh.pipeline())});
+  });
+  const Context context = Context::reference();
+  const SafetensorsFile expected(golden());
+  size_t gradients = 0, stored = 0;
+  for (const auto& [name, tensor] : output) {
+    const bool is_gradient = name.starts_with("grad.");
+    const std::string wanted = is_gradient ? kind + "." + name : name == "loss" ? "loss." + kind : "advantages.group";
+    if (is_gradient && expected.find(wanted) == nullptr) continue;
+    const Tensor want = expected.load(wanted, *context.memory);
+    if (is_gradient) {
+      ++gradients, test::expect_gradient_close(name, tensor, want, 5e-5);
+    } else {
+      EXPECT_LE(test::difference(tensor, want).max_abs, 5e-6) << name;
+    }
+  }
+  for (const TensorEntry& entry : expected.entries()) stored += entry.name.starts_with(kind + ".grad.") ? 1 : 0;
+  EXPECT_EQ(gradients, stored);
+}
+
+TEST(PolicyGolden, one_rank_computes_each_loss) {
+  for (const char* kind : {"dapo", "grpo", "bnpo", "dr_grpo", "clip_higher", "kl", "kl_uncorrected", "sequence",
+                           "cispo", "delta", "temperature"})
+    expect_golden_on({}, kind);
+}
+
+TEST(PolicyGolden, every_layout_computes_them) {
+  std::vector<MeshLayout> meshes{test::sharded(2, 0), test::sharded(2, 3)};
+  meshes.push_back({.sizes = {.context = 2}});
+  meshes.push_back({.sizes = {.pipeline = 2}});
+  for (const MeshLayout& mesh : meshes)
+    for (const char* kind : {"dapo", "grpo", "kl", "sequence"}) expect_golden_on(mesh, kind);
+}
+
+}  // namespace
+}  // namespace nought::policy_golden_test
