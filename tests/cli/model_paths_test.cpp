@@ -103,13 +103,13 @@ TEST(ModelPaths, a_folder_of_a_method_that_is_not_read_is_planned_with_notes_and
   nlohmann::json config =
       nlohmann::json::parse(test::read_bytes(fs::path(golden_folder("open/llama")) / "config.json"));
   config["quantization_config"] = {{"quant_method", "aqlm"}};
-  config["architectures"] = {"LlamaForSequenceClassification"};
+  config["architectures"] = {"LlamaForTokenClassification"};
   folder.write("model/config.json", config.dump());
   const std::string path = (folder / "model").string();
   const Ended planned = run("plan " + path);
   EXPECT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_THAT(planned.out, HasSubstr("note: quantization_config (\"aqlm\")"));
-  EXPECT_THAT(planned.out, HasSubstr("note: LlamaForSequenceClassification: its head for SequenceClassification"));
+  EXPECT_THAT(planned.out, HasSubstr("note: LlamaForTokenClassification: its head for TokenClassification"));
   const Ended generated = run("generate " + path + " --ids 1");
   EXPECT_EQ(generated.exit_code, 1);
   EXPECT_THAT(generated.err, HasSubstr("quantization_config (\"aqlm\"): weights of this method are not read"));

@@ -41,6 +41,7 @@ struct GenerateFlags : GenerationOptions {
                        folder.string());
     }
     const ModelSource source(find_model(model_dir, adapters));
+    source.config().require_language_model(model_dir);
     // Without --ranks, mpirun makes as many ranks as the hosts have slots.
     if (launch.ranks || launch.hostfile.empty())
       generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);

@@ -126,6 +126,7 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
     : source_(find_model(options.model_dir, options.adapters, world, context)),
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
+  source_.config().require_language_model(options.model_dir);
   if (world.rank() == 0) say_choice(source_.choice());
   const bool on_host = context.memory->device().is_host();
   const std::vector<KeptFormat> kept = keep_stored_codes(source_, decoder_, /*reads_blocks=*/on_host);

@@ -57,7 +57,8 @@ RunKind parse_kind(const std::string& text) {
     if (name == text) return kind;
     names.emplace_back(name);
   }
-  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora or dpo{}", text, did_you_mean(text, names));
+  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora, dpo or reward{}", text,
+                    did_you_mean(text, names));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.
@@ -79,7 +80,7 @@ class Questions {
   InitAnswers answers() const {
     InitAnswers answers;
     answers.kind = parse_kind(
-        value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora or dpo", "finetune"));
+        value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora, dpo or reward", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -197,8 +198,10 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   RunPlan run;
   run.data = given, run.layout.seq_length = answers.seq_length;
   constexpr int64_t kLook = int64_t{8} << 20;
-  const bool of_pairs = answers.kind == RunKind::dpo;
-  if (of_pairs) run.alignment.method = AlignmentMethod::dpo, run.data.format = CorpusFormat::preference;
+  const bool of_pairs = learns_pairs(answers.kind);
+  if (of_pairs)
+    run.alignment.method = answers.kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward,
+    run.data.format = CorpusFormat::preference;
   if (of_pairs ? has_messages(given) : learns_chats(answers.kind)) choose_template(answers, run.data);
   const auto tokenizer = tokenizer_of(run.data);
   const DataLook look = look_at_data(run, *tokenizer, kLook);
@@ -248,7 +251,7 @@ void add_init(CLI::App& app, Invocation& invocation) {
   command->add_option(
       "KIND", flags->kind,
       "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
-      "by an adapter), qlora (by one on a model in 4 bits) or dpo (chosen and rejected answers)");
+      "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
   command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")

@@ -6,6 +6,7 @@
 
 #include "nought/base/json.h"
 #include "nought/io/gguf_file.h"
+#include "nought/models/config.h"
 
 namespace nought {
 
@@ -27,7 +28,10 @@ RunConfig load_planned_run(const std::string& path, const std::vector<std::strin
   }
   std::vector<std::string> all(std::begin(kAssumed), std::end(kAssumed));
   all.insert(all.end(), overrides.begin(), overrides.end());
-  return make_run_config({{"model", model}}, path, all, {}, on_gpu);
+  Json run{{"model", model}};
+  const ModelConfig config = model.is_string() ? ModelConfig::from_folder(path) : ModelConfig::from_json(model, path);
+  if (config.classifier) run["alignment"] = {{"method", "classify"}};
+  return make_run_config(run, path, all, {}, on_gpu);
 }
 
 }  // namespace nought

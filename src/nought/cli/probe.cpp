@@ -20,6 +20,8 @@
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/probe_pairs.h"
+#include "nought/train/probe_policy.h"
+#include "nought/train/probe_scores.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/model_source.h"
 
@@ -45,6 +47,16 @@ void require_output_folder(const ProbeOptions& options) {
                    folder.string());
 }
 
+/// Whether the texts are scored by a classifier's head. ConfigError if the model does not do what is asked of it.
+bool scores(const RunPlan& plan, const ModelConfig& config) {
+  require<ConfigError>(config.classifier.has_value() || !plan.alignment.of_scores(),
+                       "alignment.method = {}: the model is no classifier", enum_name(plan.alignment.method));
+  require<ConfigError>(!config.classifier || plan.alignment.of_scores() || !plan.alignment.of_answers(),
+                       "alignment.method = {}: the model is a classifier, which predicts no tokens",
+                       enum_name(plan.alignment.method));
+  return config.classifier.has_value();
+}
+
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(find_model(options.model_dir, options.adapters));
@@ -54,12 +66,21 @@ void validate_probe(const ProbeOptions& options) {
     require_heads_for(source.config(), plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
   require_stages(plan, source.config());
   const Context context = Context::cpu();
-  require<ConfigError>(options.reference.empty() || plan.alignment.has_reference(),
+  require<ConfigError>(options.reference.empty() || plan.alignment.has_reference() || plan.alignment.of_rewards(),
                        "--reference {}: alignment.method = {} asks no reference model", options.reference,
                        enum_name(plan.alignment.method));
+  if (scores(plan, source.config())) {
+    require<ConfigError>(!options.logprobs, "--logprobs: a classifier predicts no tokens: leave it out");
+    read_score_input(context, options.input, source.config(), plan.alignment.method == AlignmentMethod::reward);
+    return require_output_folder(options);
+  }
   if (plan.alignment.of_answers()) {
     require<ConfigError>(!options.logprobs, "--logprobs: pairs have policy_logps: leave it out");
-    read_pair_input(context, options.input, source.config().vocab_size, plan.alignment.of_labels());
+    if (plan.alignment.of_rewards()) {
+      read_policy_input(context, options.input, source.config().vocab_size, plan.alignment);
+    } else {
+      read_pair_input(context, options.input, source.config().vocab_size, plan.alignment.of_labels());
+    }
     return require_output_folder(options);
   }
   const ProbeInput input = read_probe_input(context, options.input, source.config().vocab_size);
@@ -94,11 +115,21 @@ ProbeOutput probe_pairs_of(const ProbeOptions& options, const RunPlan& plan, Sha
                            const ProbeSteps& steps) {
   const Context& context = model.context();
   const int64_t vocab_size = decoder.config().vocab_size;
+  if (plan.alignment.of_rewards())
+    return probe_policy(model, decoder, read_policy_input(context, options.input, vocab_size, plan.alignment),
+                        plan.alignment, options.gradients, steps);
   const PairInput input = read_pair_input(context, options.input, vocab_size, plan.alignment.of_labels());
   const SequenceSums reference = plan.alignment.has_reference()
                                      ? reference_sums(options, plan, input, model.mesh(), context, vocab_size)
                                      : SequenceSums();
   return probe_pairs(model, decoder, input, plan.alignment, reference, options.gradients, steps);
+}
+
+ProbeOutput probe_scores_of(const ProbeOptions& options, const RunPlan& plan, ShardedModel& model, Decoder& decoder,
+                            const ProbeSteps& steps) {
+  const ScoreInput input = read_score_input(model.context(), options.input, decoder.config(),
+                                            plan.alignment.method == AlignmentMethod::reward);
+  return probe_scores(model, decoder, input, plan.alignment, options.gradients, steps);
 }
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
@@ -117,8 +148,9 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   model.load(source.weights());
   const ProbeSteps steps{.micro_batches = plan.layout.accumulation,
                          .schedule = schedule_at(mesh, plan.layout.pipeline)};
-  if (plan.alignment.of_answers()) {
-    const ProbeOutput output = probe_pairs_of(options, plan, model, decoder, steps);
+  if (plan.alignment.of_answers() || decoder.config().classifier) {
+    const ProbeOutput output = decoder.config().classifier ? probe_scores_of(options, plan, model, decoder, steps)
+                                                           : probe_pairs_of(options, plan, model, decoder, steps);
     if (world.rank() != 0) return;
     save_safetensors(options.output, output);
     fmt::print("loss {}  {} tensors in {}\n", output.back().second.item(), output.size(), options.output);

@@ -79,7 +79,7 @@ std::string validation_text(const InitAnswers& answers) {
 }
 
 const char* what_files_hold(RunKind kind) {
-  if (kind == RunKind::dpo) return "JSON: prompt, chosen and rejected, each a text, or each a list of messages.";
+  if (learns_pairs(kind)) return "JSON: prompt, chosen and rejected, each a text, or each a list of messages.";
   if (learns_chats(kind))
     return "JSON: messages, conversations, instruction and output, or prompt and completion; each file's first record "
            "tells.";
@@ -87,13 +87,20 @@ const char* what_files_hold(RunKind kind) {
 }
 
 std::string length_of_data_text(const InitAnswers& answers) {
-  if (answers.kind == RunKind::dpo)
-    return fmt::format("    \"seq_length\": {},  // tokens of a prompt with an answer; longer ones are cut\n",
-                       answers.seq_length);
+  if (learns_pairs(answers.kind))
+    return fmt::format("    \"seq_length\": {},  // tokens of a prompt with an answer; longer ones are {}\n",
+                       answers.seq_length, answers.kind == RunKind::dpo ? "cut" : "left out");
   return fmt::format("    \"seq_length\": {},  // tokens per sequence; documents are packed\n", answers.seq_length);
 }
 
 std::string alignment_text(const InitAnswers& answers) {
+  if (answers.kind == RunKind::reward)
+    return R"(  // A head that scores answers, with TRL's keys. docs/alignment.md.
+  "alignment": {
+    "method": "reward",
+    "center_rewards_coefficient": 0.01,  // keeps the mean score of pairs at 0
+  },
+)";
   if (answers.kind != RunKind::dpo) return "";
   return R"(  // Preferred answers, with TRL's keys; the reference is the model above. docs/alignment.md.
   "alignment": {
@@ -138,6 +145,8 @@ Recipe recipe_of(RunKind kind) {
       return {"2e-4", "\"warmup_ratio\": 0.03", 16, 3};
     case RunKind::dpo:
       return {"1e-6", "\"warmup_ratio\": 0.1", 16, 1};
+    case RunKind::reward:
+      return {"1e-5", "\"warmup_ratio\": 0.1", 16, 1};
     case RunKind::finetune:
       break;
   }
@@ -207,7 +216,7 @@ std::string training_text(const InitAnswers& answers) {
     "output_dir": {},
   }},
 )",
-                     length_text(recipe), answers.kind == RunKind::dpo ? "Pairs" : "Sequences", pace.micro,
+                     length_text(recipe), learns_pairs(answers.kind) ? "Pairs" : "Sequences", pace.micro,
                      pace.accumulation, recipe.learning_rate, recipe.warmup, beta2, rows, pace.logging_steps,
                      evaluation_text(answers, pace), quoted(answers.output_dir));
 }

@@ -18,22 +18,27 @@ enum class RunKind {
   finetune,   // a model folder learns conversations or instructions
   lora,       // the same, by an adapter: the model stays frozen
   qlora,      // the same, and the frozen model is kept in codes of 4 bits
-  dpo         // a model folder learns which of two answers was chosen
+  dpo,        // a model folder learns which of two answers was chosen
+  reward      // a model folder gets a head that scores answers, the chosen one of two higher
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 6> value{{{RunKind::pretrain, "pretrain"},
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 7> value{{{RunKind::pretrain, "pretrain"},
                                                                               {RunKind::continued, "continue"},
                                                                               {RunKind::finetune, "finetune"},
                                                                               {RunKind::lora, "lora"},
                                                                               {RunKind::qlora, "qlora"},
-                                                                              {RunKind::dpo, "dpo"}}};
+                                                                              {RunKind::dpo, "dpo"},
+                                                                              {RunKind::reward, "reward"}}};
 };
 
 /// Whether an adapter is trained.
 inline bool has_adapter(RunKind kind) { return kind == RunKind::lora || kind == RunKind::qlora; }
 /// Whether the data is conversations.
 inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || has_adapter(kind); }
+
+/// Whether the data is pairs of answers.
+inline bool learns_pairs(RunKind kind) { return kind == RunKind::dpo || kind == RunKind::reward; }
 
 struct InitAnswers {
   RunKind kind = RunKind::pretrain;
