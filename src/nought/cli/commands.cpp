@@ -49,6 +49,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_convert(app, invocation);
   add_bench(app, invocation);
   add_report(app, invocation);
+  add_top(app, invocation);
   add_compare(app, invocation);
   add_info(app, invocation);
   add_init(app, invocation);

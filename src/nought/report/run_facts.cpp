@@ -117,6 +117,14 @@ const std::vector<RunFigure>& run_figures() {
   return figures;
 }
 
+std::string describe_run(const RunFolder& run) {
+  if (run.text("/run/family").empty()) return "A run of which only metrics.jsonl is there.";
+  const double ranks = run.number("/run/world_size", 1);
+  return fmt::format("{} with {} parameters in {}, {} rank{}, ZeRO stage {}, from {}", run.text("/run/family"),
+                     format_count(run.number("/run/parameters")), run.text("/run/dtype"), ranks, ranks == 1 ? "" : "s",
+                     run.number("/run/zero_stage"), run.text("/run/start"));
+}
+
 double longest_step(std::span<const double> times) {
   std::vector<double> gaps;
   for (size_t i = 1; i < times.size(); ++i) gaps.push_back(times[i] - times[i - 1]);

@@ -24,6 +24,9 @@ struct RunFigure {
 /// "state", "steps", "loss", ..., in the order in which they are shown.
 const std::vector<RunFigure>& run_figures();
 
+/// "llama with 9.26M parameters in f32, 2 ranks, ZeRO stage 2, from random weights from seed 1".
+std::string describe_run(const RunFolder& run);
+
 /// A longer time between two rows than this is a pause between two starts, or a clock that was set. `times`: of steps.
 double longest_step(std::span<const double> times);
 /// Seconds from the first to the last step of all starts, without the pauses between them.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -62,6 +64,7 @@ void read_metrics(RunFolder& run, std::string_view bytes) {
       run.validations.add(step, *line);
     else
       run.steps.add(step, *line), add_events(*line, step, run.events);
+    if (line->contains("rank_seconds")) run.rank_seconds = (*line)["rank_seconds"];
   });
 }
 
@@ -74,6 +77,17 @@ void read_discarded(RunFolder& run, std::string_view bytes) {
     if (run.discarded.empty() || run.discarded.back().steps().back() >= step) run.discarded.emplace_back();
     run.discarded.back().add(step, *line);
   });
+}
+
+/// The last bytes of a file from the beginning of a line on, or all of them (0); nothing if there is no such file.
+std::optional<std::string> end_of_file(const std::filesystem::path& file, int64_t last_bytes) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(file, error));
+  if (error || last_bytes == 0 || size <= last_bytes) return bytes_if_there(file);
+  std::ifstream stream(file, std::ios::binary);
+  stream.seekg(size - last_bytes);
+  std::string bytes((std::istreambuf_iterator<char>(stream)), {});
+  return bytes.erase(0, std::min(bytes.size(), bytes.find('\n') + 1));
 }
 
 Json read_record(const std::filesystem::path& file) {
@@ -206,7 +220,7 @@ std::vector<std::pair<std::string, std::string>> RunFolder::settings() const {
   return rows;
 }
 
-RunFolder read_run_folder(const std::filesystem::path& folder) {
+RunFolder read_run_folder(const std::filesystem::path& folder, int64_t last_bytes) {
   std::error_code ignored;
   require<ConfigError>(std::filesystem::exists(folder, ignored), "{}: there is no such folder", folder.string());
   require<ConfigError>(std::filesystem::is_directory(folder, ignored), "{} is a file; expected the output_dir of a run",
@@ -216,7 +230,7 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
   std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
   run.name = whole.filename().string();
-  const std::optional<std::string> metrics = bytes_if_there(folder / kMetricsFile);
+  const std::optional<std::string> metrics = end_of_file(folder / kMetricsFile, last_bytes);
   require<ConfigError>(metrics.has_value(), "{}: there is no run, as it has no {}; expected the output_dir of a run",
                        folder.string(), kMetricsFile);
   run.record = read_record(folder / kRunRecordFile);

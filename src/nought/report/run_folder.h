@@ -70,6 +70,7 @@ struct RunFolder {
   std::vector<StepTable> discarded;  // steps behind a checkpoint that the run went back to, a table for each time
   std::vector<RunSample> samples;
   std::vector<RunEvent> events;       // by step
+  Json rank_seconds;                  // of the last step that has it: the ranks' times (training.log_straggler)
   Json record = Json::object();       // run_record.json; empty if there is none
   std::vector<std::string> problems;  // lines that could not be read
   RunState state = RunState::stopped;
@@ -84,8 +85,9 @@ struct RunFolder {
   std::vector<std::pair<std::string, std::string>> settings() const;
 };
 
-/// ConfigError if there is no run in the folder; IoError if a file cannot be read or is of a newer version.
-RunFolder read_run_folder(const std::filesystem::path& folder);
+/// ConfigError if there is no run in the folder; IoError if a file cannot be read or is of a newer version. last_bytes:
+/// so much of the end of metrics.jsonl is read; 0: all.
+RunFolder read_run_folder(const std::filesystem::path& folder, int64_t last_bytes = 0);
 /// The folders in this order, each with a name of its own: that of the folder, with as many folders above as it takes.
 std::vector<RunFolder> read_run_folders(const std::vector<std::string>& folders);
 

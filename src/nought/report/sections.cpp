@@ -29,15 +29,6 @@ std::string utc_time(double seconds) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc)};
 }
 
-/// "llama with 9.26M parameters in f32, 2 ranks, ZeRO stage 2, from random weights from seed 1".
-std::string what_it_is(const RunFolder& run) {
-  if (run.text("/run/family").empty()) return "A run of which only metrics.jsonl is there.";
-  const double ranks = run.number("/run/world_size", 1);
-  return fmt::format("{} with {} parameters in {}, {} rank{}, ZeRO stage {}, from {}", run.text("/run/family"),
-                     format_count(run.number("/run/parameters")), run.text("/run/dtype"), ranks, ranks == 1 ? "" : "s",
-                     run.number("/run/zero_stage"), run.text("/run/start"));
-}
-
 std::string state_text(const RunFolder& run) {
   std::string text = fmt::format("<p>{}", escape_html(name_of(run.state)));
   if (run.state == RunState::running) text += " in " + escape_html(run.owner);
@@ -78,7 +69,7 @@ std::string command_of(const RunFolder& run) {
 
 std::string summary_section(const RunFolder& run) {
   std::string html =
-      fmt::format("<p>{}</p>\n", escape_html(what_it_is(run))) + state_text(run) + "<dl class=\"tiles\">\n";
+      fmt::format("<p>{}</p>\n", escape_html(describe_run(run))) + state_text(run) + "<dl class=\"tiles\">\n";
   for (const RunFigure& figure : run_figures())
     if (figure.name != "state" && figure.name != "machine" && figure.name != "program")
       html += tile(figure.name, figure.text(run));
