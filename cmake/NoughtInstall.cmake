@@ -17,6 +17,20 @@ install(DIRECTORY src/nought DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
 if(TARGET nought)
   install(TARGETS nought RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program writes its man pages and completion itself, from the tables of its command line and of its keys.
+  install(CODE "
+    set(nought \"$<TARGET_FILE:nought>\")
+    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}\")
+    execute_process(COMMAND \${nought} man --output \${share}/man COMMAND_ERROR_IS_FATAL ANY)
+    foreach(shell bash:bash-completion/completions/nought zsh:zsh/site-functions/_nought fish:fish/vendor_completions.d/nought.fish)
+      string(REPLACE \":\" \";\" shell \${shell})
+      list(GET shell 0 name)
+      list(GET shell 1 file)
+      get_filename_component(folder \${share}/\${file} DIRECTORY)
+      file(MAKE_DIRECTORY \${folder})
+      execute_process(COMMAND \${nought} completion \${name} OUTPUT_FILE \${share}/\${file} COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()
+    message(STATUS \"Installing: man pages and completion in \${share}\")")
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nought)

@@ -53,6 +53,8 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_compare(app, invocation);
   add_info(app, invocation);
   add_init(app, invocation);
+  add_completion(app, invocation);
+  add_man(app, invocation);
   add_help(app, invocation);
 }
 

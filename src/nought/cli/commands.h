@@ -53,6 +53,8 @@ void add_top(CLI::App& app, Invocation& invocation);
 void add_compare(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
 void add_init(CLI::App& app, Invocation& invocation);
+void add_completion(CLI::App& app, Invocation& invocation);
+void add_man(CLI::App& app, Invocation& invocation);
 void add_help(CLI::App& app, Invocation& invocation);
 
 /// The message for a command line that cannot be parsed: one line, with the nearest known option or command.
