@@ -79,21 +79,11 @@ std::vector<std::string> command_names(const CLI::App& app) {
 }
 
 /// What other programs, and people, call what a command does.
-constexpr std::pair<std::string_view, std::string_view> kMeant[] = {{"finetune", "init finetune"},
-                                                                    {"fine-tune", "init finetune"},
-                                                                    {"sft", "init finetune"},
-                                                                    {"pretrain", "init pretrain"},
-                                                                    {"resume", "train --resume"},
-                                                                    {"export", "convert"},
-                                                                    {"run", "chat"},
-                                                                    {"infer", "generate"},
-                                                                    {"inference", "generate"},
-                                                                    {"evaluate", "eval"},
-                                                                    {"estimate", "plan"},
-                                                                    {"validate", "check"},
-                                                                    {"benchmark", "bench"},
-                                                                    {"profile", "trace"},
-                                                                    {"show", "info"}};
+constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
+    {"finetune", "init finetune"}, {"fine-tune", "init finetune"}, {"server", "serve"},   {"sft", "init finetune"},
+    {"pretrain", "init pretrain"}, {"resume", "train --resume"},   {"export", "convert"}, {"run", "chat"},
+    {"infer", "generate"},         {"inference", "generate"},      {"evaluate", "eval"},  {"estimate", "plan"},
+    {"validate", "check"},         {"benchmark", "bench"},         {"profile", "trace"},  {"show", "info"}};
 
 /// " (did you mean ...?)": the command that has that name elsewhere, and the one whose name is near; "" if none is.
 std::string meant_command(const std::string& name, const CLI::App& app) {
@@ -125,15 +115,10 @@ std::string help_of(const CLI::App& app, const std::vector<std::string>& words) 
 
 /// What is not there yet, by its usual name; "" for any other word.
 std::string missing_command(const std::string& name) {
-  if (name == "serve" || name == "server")
-    return name +
-           ": there is no server yet; `nought chat` talks with a model, and a GGUF file of `nought convert` is "
-           "served by llama-server";
   if (name == "quantize" || name == "quantise")
     return name +
            ": weights are read in few bits (docs/quantised.md), and not quantized here yet; `nought convert MODEL_DIR "
-           "FILE --format gguf --outtype q8_0` "
-           "writes 8-bit weights for llama.cpp";
+           "model.gguf --outtype q4_k_m` writes them in llama.cpp's types";
   return "";
 }
 
