@@ -32,6 +32,14 @@ TEST(TorchArchive, has_the_tensors_where_they_lie) {
   EXPECT_THAT(SafetensorsFile(file_of("nested.pt")).names(), ElementsAre("module.w"));
 }
 
+TEST(TorchArchive, is_told_from_safetensors_whose_header_is_as_long) {
+  const auto begins = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  using namespace std::string_view_literals;
+  EXPECT_TRUE(is_torch_archive(begins("PK\x03\x04\0\0\0\0\0\0"sv)));
+  EXPECT_FALSE(is_torch_archive(begins("PK\x03\x04\0\0\0\0{\""sv)));
+  EXPECT_FALSE(is_old_torch_file(begins("\x80\x02\0\0\0\0\0\0{\""sv)));
+}
+
 TEST(TorchArchive, runs_nothing_and_refuses_what_is_no_tensor_by_its_name) {
   const auto refusal = [](const std::string& name) {
     return message_of<IoError>([&] { SafetensorsFile file(file_of(name)); });

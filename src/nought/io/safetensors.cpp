@@ -136,7 +136,7 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
     return;
   }
   require<IoError>(
-      !is_bare_pickle(bytes),
+      !is_old_torch_file(bytes),
       "{}: a pickle that is no archive, as torch wrote them before 1.6: load it there, and torch.save it with "
       "a newer one",
       file);

@@ -240,10 +240,13 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view mark) {
 
 }  // namespace
 
-bool is_torch_archive(std::span<const std::byte> bytes) { return begins_with(bytes, kLocalHeader); }
+// A safetensors file begins with the length of its header, which may be any bytes, and then a brace.
+bool is_torch_archive(std::span<const std::byte> bytes) {
+  return begins_with(bytes, kLocalHeader) && (bytes.size() <= 8 || bytes[8] != std::byte{'{'});
+}
 
-bool is_bare_pickle(std::span<const std::byte> bytes) {
-  return begins_with(bytes, "\x80\x02") || begins_with(bytes, "\x80\x04");
+bool is_old_torch_file(std::span<const std::byte> bytes) {
+  return begins_with(bytes, std::string_view("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19", 14));
 }
 
 TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source) {

@@ -15,8 +15,8 @@ namespace nought {
 
 /// Whether a file begins as a ZIP archive does.
 bool is_torch_archive(std::span<const std::byte> bytes);
-/// Whether a file begins as a pickle does: what torch wrote before 1.6, or anybody's.
-bool is_bare_pickle(std::span<const std::byte> bytes);
+/// Whether a file begins with the number that torch wrote before 1.6, in a pickle that is no archive.
+bool is_old_torch_file(std::span<const std::byte> bytes);
 
 struct TorchTensors {
   std::vector<TensorEntry> entries = {};                              // bytes: within the file
