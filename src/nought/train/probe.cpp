@@ -18,16 +18,18 @@ Interval tokens_of(const ProbeInput& input, int64_t row) {
 
 namespace {
 
-/// The rows of a batch that a rank computes.
-Interval rows_of(const ProbeInput& input, int rank, int ranks) {
-  const int64_t batch = input.ids.dim(0), rows = ceil_div(batch, ranks);
-  return {std::min(rank * rows, batch), std::min((rank + 1) * rows, batch)};
+/// The share of a rank: the interval that it computes when there are so many examples.
+Interval examples_of(int64_t examples, int rank, int ranks) {
+  const int64_t each = ceil_div(examples, ranks);
+  return {std::min(rank * each, examples), std::min((rank + 1) * each, examples)};
 }
 
-/// The rows of each micro-batch but the last, which may have fewer.
-int64_t rows_per_micro_batch(const ProbeInput& input, int ranks, int64_t most) {
-  const int64_t rows = rows_of(input, 0, ranks).size();
-  return ceil_div(rows, std::clamp<int64_t>(most, 1, rows));
+Interval rows_of(const ProbeInput& input, int rank, int ranks) { return examples_of(input.ids.dim(0), rank, ranks); }
+
+/// The share of each micro-batch; the last may have fewer.
+int64_t examples_per_micro_batch(int64_t examples, int ranks, int64_t most) {
+  const int64_t own = examples_of(examples, 0, ranks).size();
+  return ceil_div(own, std::clamp<int64_t>(most, 1, own));
 }
 
 Tensor read_integers(const Context& context, const SafetensorsFile& file, const std::string& name) {
@@ -99,8 +101,7 @@ Tensor gather_logits(ShardedModel& model, Decoder& decoder, const ProbeInput& in
 
 }  // namespace
 
-ProbeInput read_probe_rows(const Context& context, const std::string& path, int64_t vocab_size) {
-  const SafetensorsFile file(path);
+ProbeInput read_probe_rows(const Context& context, const SafetensorsFile& file, int64_t vocab_size) {
   ProbeInput input;
   input.ids = read_integers(context, file, "input_ids");
   check_range(file, "input_ids", input.ids, vocab_size, false);
@@ -113,7 +114,7 @@ ProbeInput read_probe_rows(const Context& context, const std::string& path, int6
 
 ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size) {
   const SafetensorsFile file(path);
-  ProbeInput input = read_probe_rows(context, path, vocab_size);
+  ProbeInput input = read_probe_rows(context, file, vocab_size);
   input.labels = file.find("labels") ? read_integers(context, file, "labels") : input.ids;
   require<IoError>(input.ids.shape() == input.labels.shape(), "{}: input_ids {} and labels {} differ in shape", path,
                    input.ids.shape(), input.labels.shape());
@@ -141,7 +142,7 @@ ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients) {
 }
 
 int64_t probe_micro_batches(const ProbeInput& input, int ranks, int64_t most) {
-  return ceil_div(rows_of(input, 0, ranks).size(), rows_per_micro_batch(input, ranks, most));
+  return ceil_div(rows_of(input, 0, ranks).size(), examples_per_micro_batch(input.ids.dim(0), ranks, most));
 }
 
 namespace {
@@ -171,19 +172,19 @@ Batch batch_of(const Context& context, const ProbeInput& input, Interval rows) {
   return batch;
 }
 
-/// The micro-batches of a rank. It has as many as any other: the last ones may be placeholders.
-std::vector<Batch> micro_batches_of(const Context& context, const ProbeInput& input, const Communicator& ranks,
-                                    int64_t most) {
-  const Interval rows = rows_of(input, ranks.rank(), ranks.size());
-  const int64_t each = rows_per_micro_batch(input, ranks.size(), most);
+}  // namespace
+
+std::vector<Batch> probe_batches(int64_t examples, const Communicator& ranks, int64_t micro_batches,
+                                 const std::function<Batch(Interval examples)>& batch_of) {
+  const Interval own = examples_of(examples, ranks.rank(), ranks.size());
+  const int64_t each = examples_per_micro_batch(examples, ranks.size(), micro_batches);
+  const int64_t count = ceil_div(examples_of(examples, 0, ranks.size()).size(), each);
   std::vector<Batch> batches;
-  for (int64_t i = 0; i < probe_micro_batches(input, ranks.size(), most); ++i)
-    batches.push_back(batch_of(
-        context, input, {std::min(rows.begin + i * each, rows.end), std::min(rows.begin + (i + 1) * each, rows.end)}));
+  for (int64_t i = 0; i < count; ++i)
+    batches.push_back(
+        batch_of({std::min(own.begin + i * each, own.end), std::min(own.begin + (i + 1) * each, own.end)}));
   return batches;
 }
-
-}  // namespace
 
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {
   return batch_of(context, input, rows_of(input, rank, ranks));
@@ -221,22 +222,34 @@ ProbeOutput take_gradients(ShardedModel& model, const Decoder& decoder) {
   return output;
 }
 
+ProbePass probe_pass(Engine& engine, ShardedModel& model, const Decoder& decoder, std::span<const Batch> batches,
+                     double weight, bool gradients) {
+  if (!gradients) return {.loss = engine.evaluate(batches, weight)};
+  const double loss = engine.accumulate(batches, weight).loss;
+  return {loss, take_gradients(model, decoder)};
+}
+
+void add_numbers(const Context& context, const std::string& name, const Shape& shape, std::span<const double> values,
+                 ProbeOutput& output) {
+  const std::vector<float> narrow(values.begin(), values.end());
+  output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
+}
+
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients,
                   const ProbeSteps& steps) {
   const Context& context = model.context();
   const Communicator& ranks = model.mesh().group(Group::samples);
   const bool first = model.mesh().world().rank() == 0;
-  const std::vector<Batch> batches = micro_batches_of(context, input, ranks, steps.micro_batches);
-  const int64_t targets = count_targets(input);
+  const std::vector<Batch> batches = probe_batches(input.ids.dim(0), ranks, steps.micro_batches,
+                                                   [&](Interval rows) { return batch_of(context, input, rows); });
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
-  const double loss = gradients ? engine.accumulate(batches, targets).loss : engine.evaluate(batches, targets);
-  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
+  auto [loss, output] =
+      probe_pass(engine, model, decoder, batches, static_cast<double>(count_targets(input)), gradients);
   const Tensor logits = gather_logits(model, decoder, input);
   if (!first) return {};
-  const float loss32 = static_cast<float>(loss);
   output.emplace_back("logits", logits);
-  output.emplace_back("loss", Tensor::of<float>(*context.memory, {}, std::span(&loss32, 1)));
+  add_numbers(context, "loss", {}, std::span(&loss, 1), output);
   return output;
 }
 

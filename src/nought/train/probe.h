@@ -2,13 +2,16 @@
 // and golden tests compare them.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "nought/config/run_plan.h"
 #include "nought/engine/engine.h"
+#include "nought/io/safetensors.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -22,9 +25,8 @@ struct ProbeInput {
 /// Reads input_ids, and labels and attention_mask if they are present, from a safetensors file, and checks their
 /// ranges. Without labels, input_ids are the labels. IoError.
 ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size);
-
-/// input_ids and attention_mask alone; the labels are not defined.
-ProbeInput read_probe_rows(const Context& context, const std::string& path, int64_t vocab_size);
+/// Its input_ids and attention_mask alone; the labels are not defined.
+ProbeInput read_probe_rows(const Context& context, const SafetensorsFile& file, int64_t vocab_size);
 /// The columns of a row that are no padding.
 Interval tokens_of(const ProbeInput& input, int64_t row);
 
@@ -44,9 +46,24 @@ struct ProbeSteps {
   int64_t micro_batches = 1;
   std::optional<Schedules> schedule = {};
 };
+/// This rank's micro-batches of so many examples (rows, pairs): each rank has as many neighbours, the last ones fewer,
+/// in as many micro-batches as any other. batch_of: gets the examples of one; none where none is left.
+std::vector<Batch> probe_batches(int64_t examples, const Communicator& ranks, int64_t micro_batches,
+                                 const std::function<Batch(Interval examples)>& batch_of);
 /// The gradients of a pass, which are dropped, on rank 0: "grad.<parameter>", of an adapter as its file has them.
 /// Collective.
 ProbeOutput take_gradients(ShardedModel& model, const Decoder& decoder);
+/// A pass over batches that weigh so much together (Objective::weight): its loss, and with `gradients` what
+/// take_gradients() gives. Collective.
+struct ProbePass {
+  double loss = 0;
+  ProbeOutput output = {};
+};
+ProbePass probe_pass(Engine& engine, ShardedModel& model, const Decoder& decoder, std::span<const Batch> batches,
+                     double weight, bool gradients);
+/// Adds a tensor of these numbers, f32.
+void add_numbers(const Context& context, const std::string& name, const Shape& shape, std::span<const double> values,
+                 ProbeOutput& output);
 /// The micro-batches of each of so many ranks.
 int64_t probe_micro_batches(const ProbeInput& input, int ranks, int64_t most);
 

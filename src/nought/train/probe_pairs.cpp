@@ -63,8 +63,7 @@ void read_rows(const Context& context, const SafetensorsFile& file, const std::s
 
 }  // namespace
 
-PairInput read_answer_rows(const Context& context, const std::string& path, int64_t vocab_size) {
-  const SafetensorsFile file(path);
+PairInput read_answer_rows(const Context& context, const SafetensorsFile& file, int64_t vocab_size) {
   PairInput input;
   read_rows(context, file, "", vocab_size, input);
   return input;
@@ -72,7 +71,7 @@ PairInput read_answer_rows(const Context& context, const std::string& path, int6
 
 PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels) {
   const SafetensorsFile file(path);
-  PairInput input = read_answer_rows(context, path, vocab_size);
+  PairInput input = read_answer_rows(context, file, vocab_size);
   if (!labels) {
     require<IoError>(input.ids.size() % 2 == 0,
                      "{}: {} rows are no pairs: the chosen answers, then as many rejected ones", path,
@@ -93,25 +92,21 @@ PairInput read_pair_input(const Context& context, const std::string& path, int64
 
 std::vector<Batch> pair_batches(Memory& memory, const PairInput& input, const AlignmentPlan& plan,
                                 std::span<const double> reference, const Communicator& ranks, int64_t micro_batches) {
-  const int64_t pairs = input.pairs(), each = ceil_div(pairs, ranks.size());
-  const int64_t size = ceil_div(each, std::clamp<int64_t>(micro_batches, 1, each));
+  const int64_t pairs = input.pairs();
   AnswerBatchOptions options{.ld_alpha = plan.ld_alpha, .likelihood_of_prompts = plan.likelihood_of_prompts};
   if (plan.likelihood != 0)
     options.likelihood = plan.likelihood * static_cast<double>(pairs) /
                          static_cast<double>(likelihood_tokens_of(input, plan.likelihood_of_prompts));
-  std::vector<Batch> batches;
-  const int64_t end = std::min((ranks.rank() + 1) * each, pairs);
-  for (int64_t begin = ranks.rank() * each; std::ssize(batches) < ceil_div(each, size); begin += size) {
+  return probe_batches(pairs, ranks, micro_batches, [&](Interval own) {
     std::vector<JudgedAnswer> answers;
-    for (int64_t pair = begin; pair < std::min(begin + size, end); ++pair)
+    for (int64_t pair = own.begin; pair < own.end; ++pair)
       for (const int64_t row : {pair, pairs + pair}) {
         const auto at = static_cast<size_t>(row);
         answers.push_back({input.ids[at], input.begins[at], row, reference.empty() ? 0 : reference[at],
                            at < input.labels.size() ? input.labels[at] : AnswerLabel::unjudged});
       }
-    batches.push_back(batch_of_answers(memory, answers, options));
-  }
-  return batches;
+    return batch_of_answers(memory, answers, options);
+  });
 }
 
 ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& input, const AlignmentPlan& plan,
@@ -130,21 +125,15 @@ ProbeOutput probe_pairs(ShardedModel& model, Decoder& decoder, const PairInput& 
   }
   decoder.set_objective(std::make_shared<SequenceObjective>(
       plan.of_labels() ? loss_of_labels(plan.label_loss, kl) : loss_of_pairs(plan.loss), 2, sums));
-  const auto pairs = static_cast<double>(input.pairs());
-  const double loss = gradients ? engine.accumulate(batches, pairs).loss : engine.evaluate(batches, pairs);
+  auto [loss, output] = probe_pass(engine, model, decoder, batches, static_cast<double>(input.pairs()), gradients);
   sum_over_ranks(model, *sums);
-  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
   if (model.mesh().world().rank() != 0) return {};
-  const auto add = [&](const char* name, const Shape& shape, std::span<const double> values) {
-    const std::vector<float> narrow(values.begin(), values.end());
-    output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
-  };
   const int64_t shown = plan.of_labels() ? input.pairs() : std::ssize(*sums);
   const auto first = [&](std::span<const double> all) { return all.first(static_cast<size_t>(shown)); };
-  add("policy_logps", {shown}, first(*sums));
-  if (!reference.empty()) add("ref_logps", {shown}, first(reference));
-  if (plan.of_labels()) add("kl", {}, std::span(kl.get(), 1));
-  add("loss", {}, std::span(&loss, 1));
+  add_numbers(context, "policy_logps", {shown}, first(*sums), output);
+  if (!reference.empty()) add_numbers(context, "ref_logps", {shown}, first(reference), output);
+  if (plan.of_labels()) add_numbers(context, "kl", {}, std::span(kl.get(), 1), output);
+  add_numbers(context, "loss", {}, std::span(&loss, 1), output);
   return output;
 }
 

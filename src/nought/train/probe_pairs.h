@@ -26,7 +26,7 @@ struct PairInput {
 PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels = false);
 
 /// The rows of input_ids, of any number, as read_pair_input() reads them.
-PairInput read_answer_rows(const Context& context, const std::string& path, int64_t vocab_size);
+PairInput read_answer_rows(const Context& context, const SafetensorsFile& file, int64_t vocab_size);
 
 /// This rank's pairs in so many micro-batches, which are as many on each rank. reference: by row, or empty. Sequences
 /// have the numbers of their rows.

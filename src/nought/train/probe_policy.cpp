@@ -29,35 +29,13 @@ std::vector<std::vector<float>> by_token(const std::vector<float>& values, const
   return each;
 }
 
-/// This rank's rows in so many micro-batches, as many on each rank.
-std::vector<Batch> policy_batches(Memory& memory, const PolicyInput& input, const std::vector<double>& advantages,
-                                  const Communicator& ranks, int64_t micro_batches) {
-  const int64_t rows = std::ssize(input.rows.ids), each = ceil_div(rows, ranks.size());
-  const int64_t size = ceil_div(each, std::clamp<int64_t>(micro_batches, 1, each));
-  const int64_t end = std::min((ranks.rank() + 1) * each, rows);
-  std::vector<Batch> batches;
-  for (int64_t begin = ranks.rank() * each; std::ssize(batches) < ceil_div(each, size); begin += size) {
-    std::vector<JudgedAnswer> answers;
-    for (int64_t row = begin; row < std::min(begin + size, end); ++row) {
-      const auto at = static_cast<size_t>(row);
-      JudgedAnswer answer{.ids = input.rows.ids[at], .begin = input.rows.begins[at], .number = row};
-      answer.wanted = std::span(&advantages[at], 1);
-      if (!input.written.empty()) answer.written = input.written[at];
-      if (!input.known.empty()) answer.known = input.known[at];
-      answers.push_back(answer);
-    }
-    batches.push_back(batch_of_answers(memory, answers, {}));
-  }
-  return batches;
-}
-
 }  // namespace
 
 PolicyInput read_policy_input(const Context& context, const std::string& path, int64_t vocab_size,
                               const AlignmentPlan& plan) {
   const SafetensorsFile file(path);
   PolicyInput input;
-  input.rows = read_answer_rows(context, path, vocab_size);
+  input.rows = read_answer_rows(context, file, vocab_size);
   const int64_t rows = std::ssize(input.rows.ids);
   require<IoError>(rows % plan.generations == 0, "{}: {} rows are no groups of num_generations {}", path, rows,
                    plan.generations);
@@ -85,26 +63,30 @@ ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInpu
   const Context& context = model.context();
   const std::vector<double> advantages =
       advantages_of(input.rewards, input.weights, plan.generations, plan.reward_scale);
+  const PairInput& rows = input.rows;
   const std::vector<Batch> batches =
-      policy_batches(*context.memory, input, advantages, model.mesh().group(Group::samples), steps.micro_batches);
-  const auto objective = std::make_shared<PolicyObjective>(plan.policy_loss);
-  decoder.set_objective(objective);
+      probe_batches(std::ssize(rows.ids), model.mesh().group(Group::samples), steps.micro_batches, [&](Interval own) {
+        std::vector<JudgedAnswer> answers;
+        for (int64_t row = own.begin; row < own.end; ++row) {
+          const auto at = static_cast<size_t>(row);
+          JudgedAnswer& answer = answers.emplace_back();
+          answer.ids = rows.ids[at], answer.begin = rows.begins[at], answer.number = row;
+          answer.wanted = std::span(&advantages[at], 1);
+          if (!input.written.empty()) answer.written = input.written[at];
+          if (!input.known.empty()) answer.known = input.known[at];
+        }
+        return batch_of_answers(*context.memory, answers, {});
+      });
+  decoder.set_objective(std::make_shared<PolicyObjective>(plan.policy_loss));
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   double weight = 0;
-  for (size_t row = 0; row < input.rows.ids.size(); ++row)
-    weight += plan.policy_loss.counts_tokens()
-                  ? static_cast<double>(std::ssize(input.rows.ids[row]) - input.rows.begins[row])
-                  : 1;
-  const double loss = gradients ? engine.accumulate(batches, weight).loss : engine.evaluate(batches, weight);
-  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
+  for (size_t row = 0; row < rows.ids.size(); ++row)
+    weight += plan.policy_loss.counts_tokens() ? static_cast<double>(std::ssize(rows.ids[row]) - rows.begins[row]) : 1;
+  auto [loss, output] = probe_pass(engine, model, decoder, batches, weight, gradients);
   if (model.mesh().world().rank() != 0) return {};
-  const auto add = [&](const char* name, const Shape& shape, std::span<const double> values) {
-    const std::vector<float> narrow(values.begin(), values.end());
-    output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
-  };
-  add("advantages", {std::ssize(advantages)}, advantages);
-  add("loss", {}, std::span(&loss, 1));
+  add_numbers(context, "advantages", {std::ssize(advantages)}, advantages, output);
+  add_numbers(context, "loss", {}, std::span(&loss, 1), output);
   return output;
 }
 

@@ -22,31 +22,11 @@ std::vector<double> numbers(const Context& context, const SafetensorsFile& file,
   return entry.dtype == DType::i64 ? as_doubles(values.span<int64_t>()) : as_doubles(values.span<float>());
 }
 
-/// This rank's rows in so many micro-batches, as many on each rank: of pairs both rows of each together.
-std::vector<Batch> score_batches(Memory& memory, const ScoreInput& input, bool pairs,
-                                 std::optional<int64_t> pad_token_id, const Communicator& ranks,
-                                 int64_t micro_batches) {
-  const int64_t examples = std::ssize(input.ids) / (pairs ? 2 : 1), each = ceil_div(examples, ranks.size());
-  const int64_t size = ceil_div(each, std::clamp<int64_t>(micro_batches, 1, each));
-  const int64_t end = std::min((ranks.rank() + 1) * each, examples);
-  std::vector<Batch> batches;
-  for (int64_t begin = ranks.rank() * each; std::ssize(batches) < ceil_div(each, size); begin += size) {
-    std::vector<JudgedAnswer> texts;
-    for (int64_t example = begin; example < std::min(begin + size, end); ++example)
-      for (int64_t row = example; row < std::ssize(input.ids); row += examples) {
-        const auto at = static_cast<size_t>(row);
-        texts.push_back({.ids = input.ids[at], .number = row, .wanted = input.wanted[at]});
-      }
-    batches.push_back(batch_of_answers(memory, texts, {.scored = true, .pad_token_id = pad_token_id}));
-  }
-  return batches;
-}
-
 }  // namespace
 
 ScoreInput read_score_input(const Context& context, const std::string& path, const ModelConfig& config, bool pairs) {
-  const ProbeInput rows = read_probe_rows(context, path, config.vocab_size);
   const SafetensorsFile file(path);
+  const ProbeInput rows = read_probe_rows(context, file, config.vocab_size);
   ScoreInput input;
   const int64_t count = rows.ids.dim(0);
   for (int64_t row = 0; row < count; ++row) {
@@ -81,32 +61,35 @@ ProbeOutput probe_scores(ShardedModel& model, Decoder& decoder, const ScoreInput
   const Context& context = model.context();
   const ClassifierConfig& classifier = *decoder.config().classifier;
   const bool pairs = plan.method == AlignmentMethod::reward;
-  const std::vector<Batch> batches = score_batches(*context.memory, input, pairs, classifier.pad_token_id,
-                                                   model.mesh().group(Group::samples), steps.micro_batches);
+  const int64_t rows = std::ssize(input.ids), examples = pairs ? rows / 2 : rows;
+  const std::vector<Batch> batches =
+      probe_batches(examples, model.mesh().group(Group::samples), steps.micro_batches, [&](Interval own) {
+        std::vector<JudgedAnswer> texts;
+        for (int64_t example = own.begin; example < own.end; ++example)
+          for (int64_t row = example; row < rows; row += examples) {  // both rows of a pair
+            const auto at = static_cast<size_t>(row);
+            texts.push_back({.ids = input.ids[at], .number = row, .wanted = input.wanted[at]});
+          }
+        return batch_of_answers(*context.memory, texts, {.scored = true, .pad_token_id = classifier.pad_token_id});
+      });
   const auto scores = std::make_shared<SequenceSums>(input.ids.size() * static_cast<size_t>(classifier.labels));
   decoder.set_objective(std::make_shared<SequenceObjective>(
       pairs ? loss_of_rewards(plan.center) : loss_of_scores(classifier.problem_type(), classifier.labels),
       pairs ? 2 : 1, scores));
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
-  const auto examples = static_cast<double>(input.ids.size()) / (pairs ? 2 : 1);
-  const double loss = gradients ? engine.accumulate(batches, examples).loss : engine.evaluate(batches, examples);
+  auto [loss, output] = probe_pass(engine, model, decoder, batches, static_cast<double>(examples), gradients);
   sum_over_ranks(model, *scores);
-  ProbeOutput output = gradients ? take_gradients(model, decoder) : ProbeOutput();
   if (model.mesh().world().rank() != 0) return {};
-  const auto add = [&](const char* name, const Shape& shape, std::span<const double> values) {
-    const std::vector<float> narrow(values.begin(), values.end());
-    output.emplace_back(name, Tensor::of<float>(*context.memory, shape, narrow));
-  };
-  add("logits", {std::ssize(input.ids), classifier.labels}, *scores);
+  add_numbers(context, "logits", {rows, classifier.labels}, *scores, output);
   if (!input.margins.empty()) {
     double sum = 0;
     const size_t n = input.margins.size();
     for (size_t i = 0; i < n; ++i)
       sum += reward_loss((*scores)[i], (*scores)[n + i], input.margins[i], plan.center).loss / static_cast<double>(n);
-    add("loss.margin", {}, std::span(&sum, 1));
+    add_numbers(context, "loss.margin", {}, std::span(&sum, 1), output);
   }
-  add("loss", {}, std::span(&loss, 1));
+  add_numbers(context, "loss", {}, std::span(&loss, 1), output);
   return output;
 }
 

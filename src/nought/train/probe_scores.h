@@ -13,8 +13,8 @@ namespace nought {
 /// Texts in rows; of pairs, the n chosen ones first, then the n rejected ones.
 struct ScoreInput {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<std::vector<double>> wanted;  // of each row; of pairs empty
-  std::vector<double> margins = {};         // of each pair; empty: none
+  std::vector<std::vector<double>> wanted;  // each row's; pairs have none
+  std::vector<double> margins = {};         // each pair's; empty: none
 };
 /// Reads input_ids [rows, length] i64 and attention_mask (not given: all 1); labels, [rows] or [rows, labels], i64 or
 /// f32; of pairs instead margin, [n] f32, if it is there. IoError.
