@@ -48,6 +48,8 @@ TEST(TorchArchive, runs_nothing_and_refuses_what_is_no_tensor_by_its_name) {
   EXPECT_THAT(refusal("transposed.pt"), HasSubstr("\"w\" is a view whose elements are not in their order"));
   EXPECT_THAT(refusal("beyond.pt"), HasSubstr("\"w\" has elements 0 to 16 of a storage of 12"));
   EXPECT_THAT(refusal("compressed.pt"), HasSubstr("is compressed"));
+  EXPECT_THAT(refusal("many.pt"), HasSubstr("its dicts have more than 1048576 entries"))
+      << "small, and 8^12 by its own";
 }
 
 TEST(TorchArchive, damage_anywhere_is_an_error_or_harmless) {

@@ -204,23 +204,15 @@ class Reader {
       case 0x86:
       case 0x87:
         return push({.kind = Kind::list, .items = pop_some(code - 0x84U)}), true;
-      case 'a': {
-        const std::vector<size_t> one = pop_some(1);
-        return add(Kind::list, "list", one), true;
-      }
+      case 'a':
+        return add(Kind::list, "list", pop_some(1)), true;
       case 'e':
-      case 0x90: {
-        const std::vector<size_t> items = pop_to_mark();
-        return add(Kind::list, "list", items), true;
-      }
-      case 's': {
-        const std::vector<size_t> items = pop_some(2);
-        return set_items(items), true;
-      }
-      case 'u': {
-        const std::vector<size_t> items = pop_to_mark();
-        return set_items(items), true;
-      }
+      case 0x90:
+        return add(Kind::list, "list", pop_to_mark()), true;
+      case 's':
+        return set_items(pop_some(2)), true;
+      case 'u':
+        return set_items(pop_to_mark()), true;
       default:
         return false;
     }

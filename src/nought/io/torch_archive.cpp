@@ -15,7 +15,9 @@ namespace {
 
 constexpr std::string_view kLocalHeader("PK\x03\x04", 4), kCentralHeader("PK\x01\x02", 4), kEnd("PK\x05\x06", 4),
     kEnd64("PK\x06\x06", 4), kLocator64("PK\x06\x07", 4);
-constexpr int kMostDepth = 16;  // of dicts within dicts
+constexpr int kMostDepth = 16;                      // how deep dicts lie within dicts
+constexpr int64_t kMostEntries = int64_t{1} << 20;  // a dict that lies in many others counts each time
+constexpr size_t kMostName = 4096;
 
 /// The files of a ZIP archive, which lie in it as they are.
 class Zip {
@@ -163,6 +165,9 @@ class TensorsOf {
 
   void visit(const std::string& name, size_t index, int depth) {
     require<IoError>(depth < kMostDepth, "{}: dicts lie more than {} deep in each other", source_, kMostDepth);
+    require<IoError>(++visited_ <= kMostEntries, "{}: its dicts have more than {} entries", source_, kMostEntries);
+    require<IoError>(name.size() <= kMostName, "{}: a tensor's name has {} bytes, at most {} are read", source_,
+                     name.size(), kMostName);
     const PickleValue& value = pickle_[index];
     const bool ordered = calls(value, "collections.OrderedDict");
     if (value.kind == Kind::dict || ordered) {
@@ -173,14 +178,13 @@ class TensorsOf {
       }
       return;
     }
-    if (calls(value, "torch._utils._rebuild_parameter")) return visit_first(name, value, depth);
+    if (calls(value, "torch._utils._rebuild_parameter")) {
+      const PickleValue& arguments = pickle_.item(value, 1);
+      if (arguments.kind != Kind::list || arguments.items.empty()) refuse(name, "is a parameter of nothing");
+      return visit(name, arguments.items[0], depth + 1);
+    }
     const bool third = calls(value, "torch._utils._rebuild_tensor_v3");
     if (third || calls(value, "torch._utils._rebuild_tensor_v2")) add(name, pickle_.item(value, 1), third);
-  }
-  void visit_first(const std::string& name, const PickleValue& call, int depth) {
-    const PickleValue& arguments = pickle_.item(call, 1);
-    if (arguments.kind != Kind::list || arguments.items.empty()) refuse(name, "is a parameter of nothing");
-    visit(name, arguments.items[0], depth + 1);
   }
   int64_t count(const std::string& name, const PickleValue& value) const {
     if (value.kind != Kind::integer || value.integer < 0) refuse(name, "has a size that is no count");
@@ -231,6 +235,7 @@ class TensorsOf {
   const Zip& zip_;
   std::string prefix_;
   const std::string& source_;
+  int64_t visited_ = 0;
   TorchTensors tensors_;
 };
 

@@ -95,6 +95,11 @@ save("transposed.pt", {"w": Tensor(shared, [4, 3], stride=[1, 4])})
 save("beyond.pt", {"w": Tensor(shared, [4, 4])})
 save("compressed.pt", {"w": Tensor(shared, [3, 4])}, zipfile.ZIP_DEFLATED)
 
+many = {}
+for _ in range(12):
+    many = {key: many for key in "abcdefgh"}
+save("many.pt", many)
+
 
 class Command:
     def __reduce__(self):
