@@ -1,15 +1,17 @@
 #include "nought/cli/evaluation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "nought/base/json.h"
 #include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/config/run_config.h"
+#include "nought/data/corpus_kind.h"
 #include "nought/data/token_folder.h"
 #include "nought/engine/model_schedule.h"
 #include "nought/engine/pipeline_cut.h"
-#include "nought/io/mapped_file.h"
+#include "nought/io/text_file.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/model_source.h"
 
@@ -25,11 +27,7 @@ bool holds_pairs(const Json& run) {
   if (!files.is_array() || files.empty() || !files.front().is_string()) return false;
   const std::vector<std::string> patterns{files.front().get<std::string>()};
   const std::vector<std::filesystem::path> found = expand_data_files(patterns);
-  if (found.empty()) return false;
-  const MappedFile file(found.front());
-  const std::string_view text = file.text();
-  const Json record = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
-  return record.is_object() && record.contains("chosen") && record.contains("rejected");
+  return !found.empty() && begins_with_pair(TextBeginning(found.front()).text());
 }
 
 /// Says what is evaluated of a classifier, unless the run does.
@@ -118,7 +116,8 @@ EvaluatedModel::EvaluatedModel(EvalOptions options, Communicator& world, const C
   engine_ = std::make_unique<Engine>(*model_);
   engine_->set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   data_.emplace(open_data(plan_, *tokenizer_));
-  if (data_->pairs && !data_->validation_pairs) data_->validation_pairs = data_->pairs;
+  const auto all = std::exchange(data_->pairs, nullptr);  // nothing is trained
+  if (all && !data_->validation_pairs) data_->validation_pairs = all;
 }
 
 BatchLayout EvaluatedModel::layout() const {

@@ -25,8 +25,8 @@ struct EvalOptions {
   std::optional<int64_t> seq_length, batch_size;
   LaunchOptions launch;
 
-  /// The run of RUN.json, or an empty one, of this model and these files. A classifier's scores are what is evaluated,
-  /// of pairs of answers those of its method `reward`.
+  /// The run of RUN.json, or an empty one, of this model and these files. A classifier's scores are evaluated by the
+  /// method `reward` where the data are pairs of answers, else by `classify`.
   RunPlan plan(int world_size) const;
 };
 /// Adds --data, --tokenizer, --seq-length, --batch-size, and the options of models and launches.
@@ -42,7 +42,7 @@ class EvaluatedModel {
 
   const RunPlan& plan() const { return plan_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// With judged answers or texts, `validation_pairs` are the data.
+  /// Judged answers or texts are its `validation_pairs`.
   const RunData& data() const { return *data_; }
   Engine& engine() { return *engine_; }
   ShardedModel& model() { return *model_; }

@@ -202,6 +202,8 @@ CorpusKind corpus_kind(const fs::path& file, std::string_view text, const Corpus
   return {};
 }
 
+bool begins_with_pair(std::string_view text) { return is_preference(first_record(text).first); }
+
 RecordReader::RecordReader(std::string_view text, RecordLayout layout, bool begins_file)
     : text_(text), list_(layout == RecordLayout::list) {
   if (!begins_file) return;

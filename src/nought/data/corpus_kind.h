@@ -36,6 +36,9 @@ struct CorpusKind {
 /// Parquet, and for pairs of answers by preference.
 CorpusKind corpus_kind(const std::filesystem::path& file, std::string_view text, const CorpusOptions& options);
 
+/// Whether the first record of a file with this content is a pair of answers of which one was chosen.
+bool begins_with_pair(std::string_view text);
+
 /// Why these bytes, a file's, are no text: "a PDF document: extract its text"; "" if they are text. It looks at the
 /// beginning. A byte 0 is for visit_documents() to find, unless the beginning names what it belongs to.
 std::string why_not_text(std::string_view bytes);

@@ -13,7 +13,6 @@
 #include "nought/io/safetensors_writer.h"
 #include "nought/tensor/random.h"
 #include "nought/train/score_metrics.h"
-#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -84,47 +83,36 @@ double mean_of(const std::vector<double>& values) {
 
 }  // namespace
 
-AnswerSamplerOptions sampler_options(const RunPlan& plan, const BatchLayout& layout) {
+AnswerSamplerOptions sampler_options(const RunPlan& plan, const ModelConfig& model, const BatchLayout& layout) {
   const AlignmentPlan& alignment = plan.alignment;
-  const std::optional<ClassifierConfig> classifier =
-      alignment.of_scores() ? model_config_of(plan).classifier : std::nullopt;
   return {.layout = layout,
           .batch = {.ld_alpha = alignment.ld_alpha,
                     .likelihood = alignment.likelihood,
                     .likelihood_of_prompts = alignment.likelihood_of_prompts,
                     .scored = alignment.of_scores(),
-                    .pad_token_id = classifier ? classifier->pad_token_id : std::nullopt},
+                    .pad_token_id = model.classifier ? model.classifier->pad_token_id : std::nullopt},
           .most_tokens = alignment.answers_per_sample() * layout.micro_batch * plan.layout.seq_length,
           .whole_accumulation = plan.layout.stages() > 1,
           .seed = plan.seed,
           .shuffle = !alignment.of_labels()};
 }
 
-namespace {
-
-/// Where the same data is evaluated, nothing is trained, and there may be less than a step takes.
-AnswerSamplerOptions options_of_training(const RunPlan& plan, const BatchLayout& layout, const RunData& data) {
-  AnswerSamplerOptions options = sampler_options(plan, layout);
-  options.shuffle = options.shuffle && data.pairs != data.validation_pairs;
-  return options;
-}
-
-}  // namespace
-
 PairRun::PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
                  Decoder& decoder, Engine& engine)
-    : plan_(plan),
-      model_(model),
-      decoder_(decoder),
-      engine_(engine),
-      training_(data.pairs, options_of_training(plan, layout, data)),
-      sums_(std::make_shared<SequenceSums>()) {
+    : plan_(plan), model_(model), decoder_(decoder), engine_(engine), sums_(std::make_shared<SequenceSums>()) {
+  if (data.pairs)
+    training_ = std::make_unique<AnswerSampler>(data.pairs, sampler_options(plan, decoder.config(), layout));
   if (!data.validation_pairs) return;
   BatchLayout rows = layout;
   rows.micro_batch = plan.layout.evaluation_rows, rows.accumulation = 1;
-  AnswerSamplerOptions options = sampler_options(plan, rows);
+  AnswerSamplerOptions options = sampler_options(plan, decoder.config(), rows);
   options.shuffle = false;
   validation_ = std::make_unique<AnswerSampler>(data.validation_pairs, options);
+}
+
+AnswerSampler& PairRun::source() {
+  require(training_ != nullptr, "a run without pairs to train on");
+  return *training_;
 }
 
 std::shared_ptr<const Objective> PairRun::objective(std::shared_ptr<SequenceSums> sums) const {
@@ -180,14 +168,14 @@ std::string PairRun::find_reference(const fs::path& file, const std::string& key
   if (!plan_.alignment.has_reference()) return "";
   const Context& context = model_.context();
   Communicator& world = model_.mesh().world();
-  const int64_t own_key = key_of(key, training_, validation_.get());
+  const int64_t own_key = key_of(key, *training_, validation_.get());
   struct Part {
     const char* name;
     AnswerSampler* source;
     std::vector<int64_t> pairs;
     std::vector<double> sums;
   };
-  std::vector<Part> parts{{"training", &training_, read_by(training_, steps), {}}};
+  std::vector<Part> parts{{"training", training_.get(), read_by(*training_, steps), {}}};
   if (validation_) parts.push_back({"validation", validation_.get(), all_of(*validation_), {}});
   int64_t missing = 0, all = 0;
   for (Part& part : parts) {
@@ -223,16 +211,16 @@ void PairRun::begin() { decoder_.set_objective(objective(sums_)); }
 
 void PairRun::begin_step(int64_t step) {
   if (plan_.alignment.asks_kl()) {
-    find_kl(training_, training_.pairs_of_step(step));
+    find_kl(*training_, training_->pairs_of_step(step));
     begin();
   }
-  sums_->assign(static_cast<size_t>(sums_per_pair() * training_.pairs_per_step()), 0.0);
+  sums_->assign(static_cast<size_t>(sums_per_pair() * training_->pairs_per_step()), 0.0);
 }
 
 NamedNumbers PairRun::metrics(int64_t step) {
   SequenceSums sums = *sums_;
   sum_over_ranks(model_, sums);
-  return metrics_of(training_, training_.pairs_of_step(step), sums);
+  return metrics_of(*training_, training_->pairs_of_step(step), sums);
 }
 
 int64_t PairRun::sums_per_pair() const {

@@ -26,16 +26,17 @@ class Engine;
 /// In the output folder: see PairRun::find_reference().
 inline constexpr const char* kReferenceFile = "reference_logps.safetensors";
 
-/// How a rank packs the pairs of a plan.
-AnswerSamplerOptions sampler_options(const RunPlan& plan, const BatchLayout& layout);
+/// How a rank packs the pairs of a plan, for the model of model_config_of() that plan.
+AnswerSamplerOptions sampler_options(const RunPlan& plan, const ModelConfig& model, const BatchLayout& layout);
 
 class PairRun {
  public:
-  /// The data has pairs. All must outlive this object.
+  /// The data has pairs to train on, to validate with, or both. All must outlive this object.
   PairRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model, Decoder& decoder,
           Engine& engine);
 
-  AnswerSampler& source() { return training_; }
+  /// Error without pairs to train on.
+  AnswerSampler& source();
   /// Takes the reference's log-probabilities of what the steps up to `steps` and the validations read from `file`, if
   /// it is of this data and of the reference that `key` names; computes those that are missing with the weights that
   /// `load` loads, and writes the file. Nothing is loaded if none is missing. Collective; nothing without a reference.
@@ -77,9 +78,8 @@ class PairRun {
   ShardedModel& model_;
   Decoder& decoder_;
   Engine& engine_;
-  AnswerSampler training_;
-  std::unique_ptr<AnswerSampler> validation_;
-  std::shared_ptr<SequenceSums> sums_;  // of the answers of a step
+  std::unique_ptr<AnswerSampler> training_, validation_;  // null without such pairs
+  std::shared_ptr<SequenceSums> sums_;                    // of the answers of a step
   std::shared_ptr<double> kl_ = std::make_shared<double>(0.0);
 };
 

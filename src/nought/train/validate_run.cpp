@@ -126,16 +126,12 @@ void check_offload_folders(const Folders& folders, const RunPlan& plan) {
 void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) {
   const BatchLayout layout{plan.layout.micro_batch, plan.layout.accumulation, plan.layout.data_ranks(), 0};
   if (data.pairs) {
-    const AnswerSampler sampler(data.pairs, sampler_options(plan, layout));
+    const AnswerSampler sampler(data.pairs, sampler_options(plan, inputs.config, layout));
     inputs.steps_per_epoch = sampler.steps_for(1), inputs.row_tokens = sampler.row_tokens();
   } else {
     inputs.steps_per_epoch = TrainSampler(data.training, layout, plan.seed).steps_for(1);
   }
 }
-
-}  // namespace
-
-namespace {
 
 /// What transformers does not score: the pad token of the folder, or else what ends documents, as TRL has it.
 std::optional<int64_t> pad_token_of(const RunPlan& plan) {
