@@ -10,13 +10,7 @@ namespace {
 
 constexpr const char* kTask = "ForSequenceClassification";
 constexpr int64_t kMostLabels = int64_t{1} << 24;
-constexpr int64_t kDefaultLabels = 2;  // of a config.json that names none
-
-bool is_classifier(const Json& json) {
-  const Json names = json.value("architectures", Json());
-  return names.is_array() && !names.empty() && names.front().is_string() &&
-         names.front().get<std::string>().ends_with(kTask);
-}
+constexpr int64_t kDefaultLabels = 2;  // where config.json names none
 
 /// LlamaForCausalLM: LlamaForSequenceClassification.
 std::string classifier_architecture(const std::string& family, const std::string& architecture) {
@@ -36,8 +30,13 @@ void leave_head(ModelConfig& config) {
 
 }  // namespace
 
+std::string architecture_of(const Json& json) {
+  const Json names = json.value("architectures", Json());
+  return names.is_array() && !names.empty() && names.front().is_string() ? names.front().get<std::string>() : "";
+}
+
 void read_classifier(const Json& json, const std::string& source, ModelConfig& config) {
-  if (!is_classifier(json)) return;
+  if (!architecture_of(json).ends_with(kTask)) return;
   ConfigReader reader(json, source);
   ClassifierConfig& classifier = config.classifier.emplace();
   classifier.labels = reader.size("num_labels", kDefaultLabels, kMostLabels);
@@ -46,8 +45,7 @@ void read_classifier(const Json& json, const std::string& source, ModelConfig& c
     classifier.labels = std::ssize(*names), classifier.names = names->dump();
   }
   if (const std::optional<std::string> problem = reader.text("problem_type")) {
-    for (const auto& [type, name] : EnumNames<ProblemType>::value)
-      if (name == *problem) classifier.problem = type;
+    classifier.problem = enum_named<ProblemType>(*problem);
     require<ConfigError>(classifier.problem.has_value(),
                          "{}: problem_type \"{}\" is none of single_label_classification, regression, "
                          "multi_label_classification",

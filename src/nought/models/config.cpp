@@ -28,9 +28,7 @@ bool reads_quantization(const std::string& quantization) {
 
 /// A folder may have a head for another task: the decoder below it is what is read.
 void note_other_heads(const Json& json, ModelConfig& config) {
-  const Json names = json.value("architectures", Json());
-  if (!names.is_array() || names.empty() || !names.front().is_string()) return;
-  const std::string name = one_line(names.front().get<std::string>());
+  const std::string name = one_line(architecture_of(json));
   const size_t task = name.rfind("For");
   if (task == std::string::npos || name.ends_with("ForCausalLM") || config.classifier) return;
   config.notes.push_back(fmt::format("{}: its head for {} is dropped; the model predicts tokens, as {} does", name,
