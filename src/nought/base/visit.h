@@ -68,6 +68,21 @@ constexpr std::string_view enum_name(E value) {
   return "?";
 }
 
+/// The value that has this name, if any.
+template <class E>
+constexpr std::optional<E> enum_named(std::string_view name) {
+  for (const auto& [value, known] : EnumNames<E>::value)
+    if (known == name) return value;
+  return std::nullopt;
+}
+/// The names of all values.
+template <class E>
+std::vector<std::string> enum_names() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : EnumNames<E>::value) names.emplace_back(name);
+  return names;
+}
+
 /// One key of a config struct, for help and documentation.
 struct KeyInfo {
   std::string path;      // "training.max_steps"
@@ -169,10 +184,8 @@ struct Reader {
 
   template <Enum T>
   [[noreturn]] void fail_name(const Json& found, std::string_view path) const {
-    std::vector<std::string> names;
-    for (const auto& [value, name] : EnumNames<T>::value) names.emplace_back(name);
     fail<ConfigError>("{}: expected {}, found {}{}", origins.place(path), type_name(Tag<T>()), describe_json(found),
-                      did_you_mean(found.get<std::string>(), names));
+                      did_you_mean(found.get<std::string>(), enum_names<T>()));
   }
 
   template <class T>

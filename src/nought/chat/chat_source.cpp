@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const auto& [format, name] : EnumNames<ChatFormat>::value) names.emplace_back(name);
-  return names;
-}
-
 /// A file's JSON object; an empty one if there is no such file.
 Json object_in(const fs::path& file) {
   std::error_code ignored;
@@ -131,13 +125,12 @@ std::optional<ChatSource> source_of_gguf(const fs::path& path, const Tokenizer& 
 
 }  // namespace
 
-std::string chat_format_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }
+std::string chat_format_names() { return fmt::format("{}", fmt::join(enum_names<ChatFormat>(), ", ")); }
 
 ChatFormat chat_format(std::string_view name) {
-  for (const auto& [format, known] : EnumNames<ChatFormat>::value)
-    if (known == name) return format;
+  if (const auto format = enum_named<ChatFormat>(name)) return *format;
   fail<ConfigError>("the chat template \"{}\" is not known: it is no file, and none of {}{}", name, chat_format_names(),
-                    did_you_mean(name, format_names()));
+                    did_you_mean(name, enum_names<ChatFormat>()));
 }
 
 ChatFormat chat_format_of(const Tokenizer& tokenizer) {

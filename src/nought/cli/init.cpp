@@ -52,13 +52,9 @@ struct InitFlags {
 };
 
 RunKind parse_kind(const std::string& text) {
-  std::vector<std::string> names;
-  for (const auto& [kind, name] : EnumNames<RunKind>::value) {
-    if (name == text) return kind;
-    names.emplace_back(name);
-  }
+  if (const auto kind = enum_named<RunKind>(text)) return *kind;
   fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora, dpo or reward{}", text,
-                    did_you_mean(text, names));
+                    did_you_mean(text, enum_names<RunKind>()));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.

@@ -44,7 +44,7 @@ void score_rank(const EvalOptions& options, const std::string& output, Communica
   const SequenceSums all = texts.validation_sums(loss);
   if (world.rank() != 0) return;
   const auto labels = static_cast<size_t>(classifier->labels);
-  const size_t stride = labels * 2;  // beside each text lies an empty one, unless texts are pairs
+  const size_t stride = labels * 2;  // a text has an empty one beside it, unless texts are pairs
   const bool pairs = model.plan().alignment.answers_per_sample() == 2;
   std::string lines;
   for (size_t i = 0; i < all.size() / stride; ++i) {

@@ -63,12 +63,9 @@ std::vector<std::string> read_keys(const std::string& path) {
 /// The form of that name, or of what "auto" finds.
 template <class Form, class Find>
 Form form_of(const std::string& flag, const std::string& name, const Find& find) {
-  std::string names = "auto";
-  for (const auto& [form, known] : EnumNames<Form>::value) {
-    if (known == name) return form;
-    names += fmt::format(", {}", known);
-  }
-  require<ConfigError>(name == "auto", "{} {}: expected one of {}", flag, name, names);
+  if (const auto form = enum_named<Form>(name)) return *form;
+  require<ConfigError>(name == "auto", "{} {}: expected one of auto, {}", flag, name,
+                       fmt::join(enum_names<Form>(), ", "));
   return find();
 }
 

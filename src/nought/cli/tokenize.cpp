@@ -47,8 +47,7 @@ std::string unescaped(const std::string& text) {
 
 std::optional<CorpusFormat> format_of(const TokenizeFlags& options) {
   if (options.format.empty()) return options.chat_template.empty() ? std::nullopt : std::optional(CorpusFormat::chat);
-  for (const auto& [format, name] : EnumNames<CorpusFormat>::value)
-    if (name == options.format) return format;
+  if (const auto format = enum_named<CorpusFormat>(options.format)) return format;
   fail<ConfigError>("--format {}: expected text, jsonl or chat", options.format);
 }
 
@@ -118,8 +117,7 @@ void encode_files(TokenizeFlags& options, Progress& line) {
 }
 
 WordPattern pattern_of(const std::string& text) {
-  for (const auto& [pattern, name] : EnumNames<WordPattern>::value)
-    if (name == text) return pattern;
+  if (const auto pattern = enum_named<WordPattern>(text)) return *pattern;
   fail<ConfigError>("--pattern {}: expected gpt2, cl100k, o200k or qwen2", text);
 }
 

@@ -18,7 +18,7 @@ namespace nought {
 namespace {
 
 constexpr int kColumns = 80, kRows = 24;
-constexpr int64_t kLastBytes = 1 << 20;  // of metrics.jsonl: some thousand steps, whatever the run's length
+constexpr int64_t kLastBytes = 1 << 20;  // metrics.jsonl's end: some thousand steps, whatever the run's length
 
 /// The rows of the terminal at stdout; kRows if it does not tell.
 int stdout_rows() {

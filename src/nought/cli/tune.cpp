@@ -87,7 +87,7 @@ std::vector<std::string> Tuner::lines_of(const Settings& settings) {
 }
 
 const TuneTrial& Tuner::measured(const Settings& settings) {
-  constexpr double kShare = 0.25;  // of all the time that one trial may take
+  constexpr double kShare = 0.25;  // the part of all time that one trial may take
   TrialCommand command{.arguments = {"train", options_.run_file, "--ranks", std::to_string(options_.ranks)},
                        .folder = results_ / "trial",
                        .steps = options_.steps,

@@ -23,7 +23,7 @@ struct TuneTrial {
 };
 
 struct TrialCommand {
-  std::vector<std::string> arguments;  // of `nought`, without what a trial adds
+  std::vector<std::string> arguments;  // `nought` gets these, and what a trial adds
   std::filesystem::path folder;        // its output, log and metrics
   int64_t steps = 8;                   // the first kSettling of them are not counted
   std::chrono::duration<double> limit{};

@@ -33,8 +33,8 @@ void resolve_collectives(Resolver& r) {
 
   auto debug = r.training("distributed_debug", t.distributed_debug);
   if (const std::string level = lower_case(variable("TORCH_DISTRIBUTED_DEBUG")); !debug.given && !level.empty()) {
-    for (const auto& [value, name] : EnumNames<DistributedDebug>::value)
-      if (name == level) debug = {value, true, "TORCH_DISTRIBUTED_DEBUG", "TORCH_DISTRIBUTED_DEBUG"};
+    if (const auto value = enum_named<DistributedDebug>(level))
+      debug = {*value, true, "TORCH_DISTRIBUTED_DEBUG", "TORCH_DISTRIBUTED_DEBUG"};
     require<ConfigError>(debug.given, "TORCH_DISTRIBUTED_DEBUG: expected OFF, INFO or DETAIL, found \"{}\"",
                          one_line(level));
   }

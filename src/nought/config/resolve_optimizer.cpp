@@ -66,12 +66,6 @@ std::string_view unpaged(OptimizerName name) {
   return is_8bit(name) ? "adamw_8bit" : "adamw_torch";
 }
 
-std::string_view name_of(OptimizerName name) {
-  for (const auto& [value, text] : EnumNames<OptimizerName>::value)
-    if (value == name) return text;
-  return "?";
-}
-
 /// "momentum=0.9,nesterov=True", as transformers reads it.
 OptimizerArgs parse_arguments(const std::string& text, const Origins& origins) {
   const std::string path = "training.optim_args";
@@ -161,7 +155,7 @@ Method resolve_method(Resolver& r) {
   const Kind kind = in_deepspeed ? kind_of(r.ds.optimizer.type.value) : kind_of(optim.value);
   require<ConfigError>(!in_deepspeed || !optim.given || (kind_of(optim.value) == kind && !is_8bit(optim.value)),
                        "{} = {} contradicts {} = {}; remove one of them", r.origins.place("deepspeed.optimizer.type"),
-                       r.ds.optimizer.type.value, optim.place, name_of(optim.value));
+                       r.ds.optimizer.type.value, optim.place, enum_name(optim.value));
   const bool eight_bit = !in_deepspeed && is_8bit(optim.value);
   OptimizerArgs args = in_deepspeed ? r.ds.optimizer.params.args : parse_arguments(t.optim_args.value, r.origins);
   require<ConfigError>(!in_deepspeed || !t.optim_args.given, "{} has no effect beside {}; remove one of them",
@@ -308,7 +302,7 @@ void resolve_optimizer(Resolver& r) {
   r.plan.schedule.peak_lr = r.note("learning_rate", lr);
 
   const auto optim = r.training("optim", t.optim);
-  const std::string name = in_deepspeed ? r.ds.optimizer.type.value : std::string(name_of(optim.value));
+  const std::string name = in_deepspeed ? r.ds.optimizer.type.value : std::string(enum_name(optim.value));
   const std::string why =
       name.starts_with("paged_")
           ? fmt::format("{}; no states are paged: it is {} here, and offload_optimizer moves states", optim.reason,

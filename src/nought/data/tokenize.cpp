@@ -31,8 +31,7 @@ class RunningHash {
 
 /// A named template's name; of others, what they hold.
 std::string identity_of(const ChatSource& chat) {
-  for (const auto& [format, name] : EnumNames<ChatFormat>::value)
-    if (name == chat.name) return chat.name;
+  if (enum_named<ChatFormat>(chat.name)) return chat.name;
   std::string all = chat.jinja;
   for (const auto& [key, text] : chat.specials) all += fmt::format("\n{}={}", key, text);
   return fmt::format("jinja {:016x}", XXH3_64bits(all.data(), all.size()));
