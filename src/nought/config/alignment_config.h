@@ -46,8 +46,7 @@ struct AlignmentConfig {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
       "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), or texts with labels (classify: "
-      "a "
-      "classifier of transformers); the others are refused");
+      "a classifier of transformers); the others are refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "

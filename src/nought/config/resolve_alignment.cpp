@@ -69,6 +69,33 @@ void take_terms(Resolver& r, std::span<const PairLossType> known) {
   }
 }
 
+void take_reference(Resolver& r) {
+  const Setting<std::string>& given = r.config.alignment.ref_model;
+  AlignmentPlan& plan = r.plan.alignment;
+  if (!given.given) return;
+  const auto model = r.section_value("alignment.ref_model", given);
+  require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model: remove it", model.place,
+                       enum_name(plan.method));
+  require<ConfigError>(!r.plan.adapts(),
+                       "{}: the reference of an adapter is the model without it: remove this key, or train all",
+                       model.place);
+  plan.ref_model = r.note("ref_model", model);
+}
+
+/// What the methods that compare log-probabilities share.
+void take_beta(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  PairLossOptions& loss = r.plan.alignment.loss;
+  auto beta = r.section_value("alignment.beta", config.beta);
+  if (!beta.given) beta.value = 0.1;
+  require<ConfigError>(std::isfinite(beta.value) && beta.value > 0, "{}: expected a number > 0, got {}", beta.place,
+                       beta.value);
+  loss.beta = r.note("beta", beta);
+  loss.label_smoothing = config.label_smoothing.value;
+  loss.divergence = config.f_divergence_type.value, loss.alpha = config.f_alpha_divergence_coef.value;
+  loss.discopop_tau = config.discopop_tau.value, loss.simpo_gamma = config.simpo_gamma.value;
+}
+
 void take_dpo(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
@@ -156,13 +183,12 @@ void take_grpo(Resolver& r) {
     return r.note(key, r.section_value(std::string("alignment.") + key, setting));
   };
   if (!config.loss_type.is_null()) {
-    std::vector<std::string_view> names;
-    for (const auto& [type, name] : EnumNames<PolicyLossType>::value) {
-      names.push_back(name);
-      if (config.loss_type == name) loss.type = type;
-    }
-    require<ConfigError>(config.loss_type == enum_name(loss.type), "{}: {} is none of {}",
-                         r.origins.place("alignment.loss_type"), config.loss_type.dump(), fmt::join(names, ", "));
+    const Json& given = config.loss_type;
+    const auto type =
+        given.is_string() ? enum_named<PolicyLossType>(given.get_ref<const std::string&>()) : std::nullopt;
+    require<ConfigError>(type.has_value(), "{}: {} is none of {}", r.origins.place("alignment.loss_type"), given.dump(),
+                         fmt::join(enum_names<PolicyLossType>(), ", "));
+    loss.type = *type;
   }
   const auto beta = r.section_value("alignment.beta", config.beta);
   require_finite_at_least_zero(beta);
@@ -187,6 +213,11 @@ void take_grpo(Resolver& r) {
                        r.origins.place("alignment.num_generations"), plan.generations);
   require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
                        r.origins.place("alignment.max_completion_length"), loss.max_completion_length);
+}
+
+CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
+  if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
+  return alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
 }
 
 /// Keys that only runs with a classifier's head read.
@@ -230,15 +261,6 @@ Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>
   return length;
 }
 
-namespace {
-
-CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
-  if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
-  return alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
-}
-
-}  // namespace
-
 void check_pair_data(Resolver& r) {
   const DataConfig& data = r.config.data;
   const CorpusFormat own = format_of_answers(r.plan.alignment);
@@ -250,7 +272,7 @@ void check_pair_data(Resolver& r) {
                        enum_name(own));
   require<ConfigError>(!data.separate_documents.given, "{}: answers never attend to each other: remove it",
                        r.origins.place("data.separate_documents"));
-  r.plan.data.format = format_of_answers(r.plan.alignment);
+  r.plan.data.format = own;
 }
 
 void check_alignment(const Resolver& r) {
@@ -282,34 +304,9 @@ void resolve_alignment(Resolver& r) {
   plan.method = config.method.value;
   refuse_keys_of_scores(r);
   if (plan.method == AlignmentMethod::sft) return;
-  if (plan.of_scores()) {
-    r.note("alignment.method", r.section_value("alignment.method", config.method));
-    require<ConfigError>(!config.ref_model.given, "{}: {} asks no reference model: remove it",
-                         r.origins.place("alignment.ref_model"), enum_name(plan.method));
-    return plan.method == AlignmentMethod::reward ? take_reward(r) : take_classify(r);
-  }
-  if (plan.of_rewards()) {
-    r.note("alignment.method", r.section_value("alignment.method", config.method));
-    return take_grpo(r);
-  }
-  auto beta = r.section_value("alignment.beta", config.beta);
-  if (!beta.given) beta.value = 0.1, beta.reason = "default";
-  require<ConfigError>(std::isfinite(beta.value) && beta.value > 0, "{}: expected a number > 0, got {}", beta.place,
-                       beta.value);
   r.note("alignment.method", r.section_value("alignment.method", config.method));
-  plan.loss.beta = r.note("beta", beta);
-  if (config.ref_model.given) {
-    const auto model = r.section_value("alignment.ref_model", config.ref_model);
-    require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model: remove it", model.place,
-                         enum_name(plan.method));
-    require<ConfigError>(!r.plan.adapts(),
-                         "{}: the reference of an adapter is the model without it: remove this key, or train all",
-                         model.place);
-    plan.ref_model = r.note("ref_model", model);
-  }
-  plan.loss.label_smoothing = config.label_smoothing.value;
-  plan.loss.divergence = config.f_divergence_type.value, plan.loss.alpha = config.f_alpha_divergence_coef.value;
-  plan.loss.discopop_tau = config.discopop_tau.value, plan.loss.simpo_gamma = config.simpo_gamma.value;
+  if (!plan.of_scores() && !plan.of_rewards()) take_beta(r);
+  take_reference(r);
   switch (plan.method) {
     case AlignmentMethod::dpo:
       return take_dpo(r);
@@ -319,6 +316,12 @@ void resolve_alignment(Resolver& r) {
       return take_orpo(r);
     case AlignmentMethod::kto:
       return take_kto(r);
+    case AlignmentMethod::reward:
+      return take_reward(r);
+    case AlignmentMethod::classify:
+      return take_classify(r);
+    case AlignmentMethod::grpo:
+      return take_grpo(r);
     default:
       fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify and grpo are",
                         r.origins.place("alignment.method"), enum_name(plan.method));
