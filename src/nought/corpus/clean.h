@@ -50,9 +50,9 @@ struct CleanReason {
 };
 
 struct CleanReport {
-  int64_t documents = 0, bytes = 0, kept_documents = 0, kept_bytes = 0;  // bytes: of texts
-  int64_t changed_documents = 0, emails = 0, addresses = 0;              // of those kept; replaced
-  std::vector<CleanReason> rejected = {};                                // by rule and reason
+  int64_t documents = 0, bytes = 0, kept_documents = 0, kept_bytes = 0;  // texts have so many bytes
+  int64_t changed_documents = 0, emails = 0, addresses = 0;  // kept ones that changed; what was replaced in them
+  std::vector<CleanReason> rejected = {};                    // by rule and reason
 
   void add(const CleanReport& other);
   /// The entry of a reason, which is made if there is none.

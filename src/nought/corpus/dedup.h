@@ -29,7 +29,7 @@ struct DedupOptions {
   DedupKind kind = DedupKind::exact;
   MinHashOptions minhash;
   int64_t substring_words = 50;       // the least length of a stretch
-  bool keep_longest = false;          // of near duplicates the longest stays, else the first
+  bool keep_longest = false;          // the longest of near duplicates stays, else the first
   int64_t memory = int64_t{2} << 30;  // bytes, at most
   int64_t threads = 1;
   std::string settings;  // what the user gave, to tell runs apart

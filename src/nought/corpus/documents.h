@@ -19,8 +19,8 @@
 namespace nought {
 
 struct DocumentOptions {
-  std::string field = "text";            // of JSON lines: the key that holds the text
-  std::string separator = {};            // of text: what separates documents; "": a file is one document
+  std::string field = "text";            // JSON lines: the key that holds the text
+  std::string separator = {};            // text: what separates documents; "": a file is one document
   size_t batch_bytes = size_t{1} << 20;  // the least size of a batch
   size_t max_document_bytes = size_t{256} << 20;
 };
@@ -36,7 +36,7 @@ struct DocumentPlace {
 /// One or more documents of a file, not yet parsed.
 struct DocumentBatch {
   std::string name;       // the file's
-  std::string separator;  // of text; that of JSON lines is "\n"
+  std::string separator;  // what separates texts; JSON lines have "\n"
   std::string field;      // "": text
   std::string bytes;
   DocumentPlace begin, end;

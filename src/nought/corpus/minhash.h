@@ -14,7 +14,7 @@ namespace nought {
 
 struct MinHashOptions {
   int64_t ngram = 5, bands = 14, rows = 8;
-  int64_t bits = 64;        // of a minimum: 32 or 64
+  int64_t bits = 64;        // a minimum has 32 or 64
   double similarity = 0.8;  // least estimate of J for a pair that shares a band; 0: sharing a band is enough
 };
 

@@ -32,7 +32,7 @@ struct PartHash {
 struct HashedBatch {
   std::vector<PartHash> parts;
   std::vector<uint32_t> signatures;  // those of all documents, one behind the other
-  std::vector<uint64_t> lengths;     // of the texts, in bytes
+  std::vector<uint64_t> lengths;     // how many bytes each text has
 };
 
 PartHash hash_of(std::string_view bytes, uint64_t document, uint64_t part) {

@@ -60,7 +60,7 @@ struct PolicyLossOptions {
   double beta = 0;                   // what the divergence from the reference counts
   bool corrects_kl = true;           // that is multiplied by the ratio
   ImportanceLevel level = ImportanceLevel::token;
-  double temperature = 1;               // of the policy that wrote: logits are divided by it
+  double temperature = 1;               // what the policy that wrote divided its logits by
   int64_t max_completion_length = 512;  // the most tokens of an answer
 
   /// Whether losses are divided by tokens, and not by answers.

@@ -52,7 +52,7 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
   const std::vector<BatchSequence>& all = batch.sequences.all;
   const Tokens tokens(batch.sequences, losses);
   const bool whole = options_.level == ImportanceLevel::sequence;
-  std::vector<double> means(all.size()), slopes(all.size());  // of whole answers
+  std::vector<double> means(all.size()), slopes(all.size());  // a number for each answer
   if (whole) {
     tokens.each([&](size_t i, size_t of) { means[of] += tokens.log_ratio(i) / all[of].targets; });
     add_parts(means, context, parts);

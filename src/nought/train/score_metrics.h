@@ -23,7 +23,7 @@ class ScoreMetrics {
 
  private:
   struct Counts {
-    double right = 0, said = 0, wanted = 0;  // of a label: said and wanted, said, wanted
+    double right = 0, said = 0, wanted = 0;  // how often a label was said and wanted, was said, was wanted
 
     double f1() const { return 2 * right / (said + wanted); }
   };
