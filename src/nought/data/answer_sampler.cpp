@@ -24,7 +24,10 @@ std::vector<SourceShare> shares_of(const AnswerData& data, const AnswerSamplerOp
 }  // namespace
 
 AnswerSampler::AnswerSampler(std::shared_ptr<const AnswerData> data, const AnswerSamplerOptions& options)
-    : data_(std::move(data)), options_(options), order_(shares_of(*data_, options), options.seed, options.shuffle) {
+    : data_(std::move(data)),
+      options_(options),
+      packing_(options.layout, options.whole_accumulation),
+      order_(shares_of(*data_, options), options.seed, options.shuffle) {
   row_tokens_ = std::min(ceil_div(longest_row(), kRound) * kRound, std::max(options_.most_tokens, int64_t{1}));
 }
 
@@ -53,51 +56,11 @@ std::vector<int64_t> AnswerSampler::pairs_of_step(int64_t step) const {
   return pairs;
 }
 
-AnswerSampler::Parts AnswerSampler::spread(std::span<const int64_t> lengths, int64_t micro_batches,
-                                           int64_t& most) const {
-  const auto count = static_cast<size_t>(micro_batches * options_.layout.world_size);
-  std::vector<int64_t> order(lengths.size()), tokens(count);
-  std::iota(order.begin(), order.end(), 0);
-  const auto length = [&](int64_t pair) { return lengths[static_cast<size_t>(pair)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return length(a) > length(b); });
-  Parts parts(count);
-  for (const int64_t pair : order) {
-    const auto part = static_cast<size_t>(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
-    tokens[part] += length(pair);
-    parts[part].push_back(pair);
-  }
-  for (std::vector<int64_t>& part : parts) std::sort(part.begin(), part.end());
-  most = *std::max_element(tokens.begin(), tokens.end());
-  return parts;
-}
-
-AnswerSampler::Parts AnswerSampler::pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens,
+AnswerPacking::Parts AnswerSampler::pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens,
                                          int64_t& most) const {
-  const BatchLayout& layout = options_.layout;
   std::vector<int64_t> lengths;
   for (const int64_t pair : pairs) lengths.push_back(data_->tokens_of_pair(pair, sides));
-  // Fewer micro-batches have no room whatever the order is.
-  const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const int64_t least = std::max<int64_t>(ceil_div(all, std::max<int64_t>(tokens, 1) * layout.world_size), 1);
-  for (int64_t count = options_.whole_accumulation ? layout.accumulation : least; count <= layout.accumulation;
-       ++count) {
-    Parts parts = spread(lengths, count, most);
-    if (most <= tokens) return parts;
-  }
-  // As many pairs to each part as the layout says: these have room whatever their lengths are.
-  Parts parts(static_cast<size_t>(layout.accumulation * layout.world_size));
-  most = 0;
-  for (size_t part = 0, next = 0; part < parts.size(); ++part) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < layout.micro_batch && next < lengths.size(); ++i, ++next)
-      parts[part].push_back(static_cast<int64_t>(next)), sum += lengths[next];
-    most = std::max(most, sum);
-  }
-  return parts;
-}
-
-int64_t AnswerSampler::micro_batches_of(const Parts& parts) const {
-  return std::ssize(parts) / options_.layout.world_size;
+  return packing_.pack(lengths, tokens, most);
 }
 
 std::vector<Batch> AnswerSampler::batches(int64_t step, Memory& memory) const {
@@ -107,7 +70,7 @@ std::vector<Batch> AnswerSampler::batches(int64_t step, Memory& memory) const {
 std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, AnswerSides sides, Memory& memory) const {
   require(std::ssize(pairs) <= pairs_per_step(), "{} pairs in a step of {}", pairs.size(), pairs_per_step());
   int64_t most = 0;
-  const Parts parts = pack(pairs, sides, row_tokens_, most);
+  const AnswerPacking::Parts parts = pack(pairs, sides, row_tokens_, most);
   AnswerBatchOptions options = options_.batch;
   options.length = row_tokens_;
   if (options.likelihood != 0) {
@@ -116,8 +79,7 @@ std::vector<Batch> AnswerSampler::batches_of(std::span<const int64_t> pairs, Ans
       tokens += likelihood_tokens(data_->answer(2 * pair), options.likelihood_of_prompts);
     options.likelihood *= static_cast<double>(pairs.size()) / static_cast<double>(std::max<int64_t>(tokens, 1));
   }
-  BatchLayout layout = options_.layout;
-  layout.accumulation = micro_batches_of(parts);
+  const BatchLayout layout = packing_.layout_of(parts);
   std::vector<Batch> batches;
   for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
     std::vector<JudgedAnswer> answers;
@@ -139,9 +101,8 @@ double AnswerSampler::weight_of_step(int64_t /*step*/) const { return static_cas
 
 double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
   int64_t most = 0;
-  const Parts parts = pack(pairs_of_step(step), data_->trained(), row_tokens_, most);
-  BatchLayout layout = options_.layout;
-  layout.accumulation = micro_batches_of(parts);
+  const AnswerPacking::Parts parts = pack(pairs_of_step(step), data_->trained(), row_tokens_, most);
+  BatchLayout layout = packing_.layout_of(parts);
   size_t pairs = 0;
   for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
     for (int64_t micro = 0; micro < layout.accumulation; ++micro)

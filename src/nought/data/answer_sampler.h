@@ -1,8 +1,7 @@
 // AnswerSampler: the pairs of answers of each step, packed into rows of about one length, as a function of the step.
 //
-// A step has micro_batch * accumulation * ranks pairs, in the order of data/sample_order.h. They are spread over ranks
-// and as few micro-batches as their tokens need, the longest first, each to where there are fewest tokens; so a pair is
-// never torn, and short ones share a row. A micro-batch has at most `most_tokens` tokens. It is filled up to the same
+// A step has micro_batch * accumulation * ranks pairs, in the order of data/sample_order.h, spread as AnswerPacking
+// does, so that a pair is never torn. A micro-batch has at most `most_tokens` tokens. It is filled up to the same
 // number in every step, so that steps want the same memory.
 #pragma once
 
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "nought/data/answer_data.h"
+#include "nought/data/answer_packing.h"
 #include "nought/data/sample_order.h"
 #include "nought/data/sampler.h"
 #include "nought/data/step_source.h"
@@ -55,17 +55,13 @@ class AnswerSampler final : public StepSource {
   std::span<const double> reference() const { return reference_; }
 
  private:
-  /// Pairs by their place in a list of some, for each part: BatchLayout::part().
-  using Parts = std::vector<std::vector<int64_t>>;
-  /// How pairs of these lengths are spread over so many micro-batches of all ranks, and the most tokens of a part.
-  Parts spread(std::span<const int64_t> lengths, int64_t micro_batches, int64_t& most) const;
-  /// Over as few micro-batches as fit, `tokens` each.
-  Parts pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens, int64_t& most) const;
-  int64_t micro_batches_of(const Parts& parts) const;
+  /// How pairs are spread over as few micro-batches as fit, `tokens` each.
+  AnswerPacking::Parts pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens, int64_t& most) const;
   int64_t longest_row() const;
 
   std::shared_ptr<const AnswerData> data_;
   AnswerSamplerOptions options_;
+  AnswerPacking packing_;
   SampleOrder order_;
   int64_t row_tokens_ = 0;
   std::vector<double> reference_;
