@@ -103,6 +103,12 @@ bool Regex::find(State& state, std::string_view text, size_t from, Match& match)
   return true;
 }
 
+bool Regex::is_in(std::string_view text) const {
+  const auto state = states_.borrow();
+  Match match{};
+  return find(*state, text, 0, match);
+}
+
 void Regex::find_all(std::string_view text, std::vector<Match>& matches) const {
   const auto state = states_.borrow();
   Match match{};

@@ -26,6 +26,8 @@ class Regex {
   };
   /// Appends all matches in `text`, from left to right, without empty ones. The text must be valid UTF-8. Thread safe.
   void find_all(std::string_view text, std::vector<Match>& matches) const;
+  /// Whether there is a match in `text`, an empty one included. The same.
+  bool is_in(std::string_view text) const;
 
  private:
   struct State;  // scratch space of one match
