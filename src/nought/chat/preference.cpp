@@ -71,6 +71,16 @@ LabelledRecord read_labelled(const OrderedJson& json) {
           .variables = template_variables(json)};
 }
 
+PromptRecord read_prompt(const OrderedJson& json) {
+  require<ConfigError>(json.is_object(), "expected an object with \"prompt\", found another value");
+  const OrderedJson& prompt = answer_of(json, "prompt");
+  require<ConfigError>(!prompt.empty() && prompt != "", "\"prompt\" is empty");
+  return {.conversational = prompt.is_array(),
+          .prompt = part_of(prompt),
+          .columns = json.dump(),
+          .variables = template_variables(json)};
+}
+
 ScoredRecord read_scored(const OrderedJson& json, const std::string& field) {
   require<ConfigError>(json.is_object(), "expected an object with \"{}\" and \"label\", found another value", field);
   const bool parted = !json.contains(field) && json.contains("completion");

@@ -1,5 +1,5 @@
 // PreferenceRecord: a prompt and two answers to it in JSON, one chosen and one rejected, in the forms that TRL reads;
-// and texts with labels.
+// texts with labels; and prompts alone.
 #pragma once
 
 #include <optional>
@@ -30,6 +30,16 @@ struct LabelledRecord {
   bool desirable = false;
   jinja::Value variables;
 };
+
+/// A prompt that a model answers, and what else its record holds.
+struct PromptRecord {
+  bool conversational = false;
+  PreferencePart prompt;
+  std::string columns;  // the whole record, as JSON
+  jinja::Value variables;
+};
+/// Reads {"prompt"}, a text or a list of messages, beside any other keys. ConfigError.
+PromptRecord read_prompt(const OrderedJson& record);
 
 /// A text, and what a classifier should say of it.
 struct ScoredRecord {

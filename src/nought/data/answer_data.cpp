@@ -93,6 +93,18 @@ class AnswerData::Encoder final : public CorpusVisitor {
     add(std::move(text), {});
     out_.wanted_.push_back(options_.labels > 0 ? record.wanted : std::vector<double>());
   }
+  void prompt(const PromptRecord& record) override {
+    if (options_.form != AnswerForm::prompts) refuse();
+    Encoded prompt;
+    prompt.ids = record.conversational
+                     ? chat_template().trained_ids(record.prompt.messages, record.variables, true)
+                     : encode_text(record.prompt.text, false, tokenizer_, options_.corpus.parse_special_tokens);
+    require<ConfigError>(!prompt.ids.empty(), "the prompt has no token");
+    if (std::ssize(prompt.ids) > options_.max_length) return count(out_.counts_.no_room);
+    prompt.begin = std::ssize(prompt.ids);
+    add(std::move(prompt), {});
+    out_.columns_.push_back(record.columns);
+  }
   /// The answers that wait for more neighbours get no more.
   void finish_block() {
     for (size_t i = 0; i < block_.size(); ++i) {
@@ -167,7 +179,9 @@ void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const Ans
                        "{}: token files hold no pairs of answers: name the JSON files that they were made of",
                        file.string());
   CorpusOptions corpus = options.corpus;
-  corpus.format = options.form == AnswerForm::scored ? CorpusFormat::scored : CorpusFormat::preference;
+  corpus.format = options.form == AnswerForm::scored    ? CorpusFormat::scored
+                  : options.form == AnswerForm::prompts ? CorpusFormat::prompts
+                                                        : CorpusFormat::preference;
   corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, static_cast<size_t>(std::max<int64_t>(most_bytes, 1)));
   CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
   Encoder encoder(options, tokenizer, *this);
@@ -190,6 +204,10 @@ AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer
     for (const fs::path& file : source.files) data.add(file, tokenizer, options, most_bytes);
   }
   require<ConfigError>(data.num_pairs() > 0 || options.form != AnswerForm::scored, "the data has no text");
+  require<ConfigError>(data.num_pairs() > 0 || options.form != AnswerForm::prompts,
+                       "the data has no prompt of at most {} tokens: {} are longer; raise alignment.max_length, or "
+                       "lower max_completion_length",
+                       options.max_length, data.counts_.no_room);
   require<ConfigError>(data.num_pairs() > 0,
                        "the data has no pair of answers to train on: {} have the same answer twice, {} prompts are as "
                        "long as max_length {}, and of {} a text is longer",
@@ -242,6 +260,8 @@ void AnswerData::append(const AnswerData& from, Interval pairs) {
   sources_.back().pairs += pairs.size();
   if (!from.wanted_.empty())
     wanted_.insert(wanted_.end(), from.wanted_.begin() + pairs.begin, from.wanted_.begin() + pairs.end);
+  if (!from.columns_.empty())
+    columns_.insert(columns_.end(), from.columns_.begin() + pairs.begin, from.columns_.begin() + pairs.end);
   if (from.has_labels())
     desirable_.insert(desirable_.end(), from.desirable_.begin() + pairs.begin, from.desirable_.begin() + pairs.end);
 }
@@ -275,6 +295,7 @@ uint64_t AnswerData::fingerprint() const {
   uint64_t hash = hash_of(begins_, hash_of(ends_, hash_of(ids_, 0)));
   if (has_labels()) hash = hash_of(desirable_, hash);
   for (const std::vector<double>& each : wanted_) hash = hash_of(each, hash);
+  for (const std::string& each : columns_) hash = stable_hash(each, hash);
   for (const Source& source : sources_) {
     const std::pair<int64_t, double> key{source.pairs, source.weight};
     hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);
@@ -288,6 +309,10 @@ std::vector<std::string> AnswerData::notes() const {
   if (form_ == AnswerForm::scored && counts_.cut > 0)
     return {
         fmt::format("{} of {} texts are longer than max_length {}: their ends are cut", counts_.cut, all, max_length_)};
+  if (form_ == AnswerForm::prompts && counts_.no_room > 0)
+    return {fmt::format(
+        "{} of {} prompts have more than {} tokens (max_length less max_completion_length): they are left out",
+        counts_.no_room, all, max_length_)};
   if (counts_.too_long > 0)
     notes.push_back(fmt::format("{} of {} pairs have a text longer than max_length {}: they are left out",
                                 counts_.too_long, all, max_length_));

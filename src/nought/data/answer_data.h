@@ -1,6 +1,6 @@
 // AnswerData: the tokens of prompts and of the answers to them, two a pair: the first was chosen, and the second
 // rejected; or the first was judged, and the second is an answer to another prompt. Texts with labels are pairs whose
-// second has no tokens.
+// second has no tokens, and so are prompts that wait for answers.
 //
 // Design goals: the rules of TRL for where an answer begins, for its end and for what is too long; and what is left out
 // is counted and said. Non-goals: the order in which a run reads them (answer_sampler.h).
@@ -22,12 +22,15 @@ enum class AnswerForm : uint8_t {
   pairs,     // two answers to a prompt: the first was chosen, and the second rejected
   labelled,  // an answer that was judged, and its prompt with the answer of the one before it
   rewards,   // pairs whose texts are scored whole
-  scored     // a text, and what a classifier should say of it; the second is empty
+  scored,    // a text, and what a classifier should say of it; the second is empty
+  prompts    // a prompt, which has no answer yet; the second is empty
 };
 
 struct AnswerDataOptions {
   AnswerForm form = AnswerForm::pairs;
-  int64_t max_length = 1024;  // tokens of a prompt with an answer: what is longer is cut at its end
+  /// Tokens of a prompt with an answer: what is longer is cut at its end. prompts: of a prompt, and longer ones are
+  /// left out.
+  int64_t max_length = 1024;
   /// labelled: partners are those of blocks of so many neighbours; the first has the answer of the last.
   int64_t block = 1;
   /// scored: what may be asked of the classifier; no labels: texts need not say it, and nobody reads it.
@@ -69,6 +72,8 @@ class AnswerData {
   /// Whether answers are judged one by one.
   bool has_labels() const { return form_ == AnswerForm::labelled; }
   AnswerForm form() const { return form_; }
+  /// prompts: the record of a pair, as JSON.
+  const std::string& columns(int64_t pair) const { return columns_.at(static_cast<size_t>(pair)); }
   /// The answers that a loss is of: those with labels have partners that it is not of.
   AnswerSides trained() const { return {.second = form_ == AnswerForm::pairs || form_ == AnswerForm::rewards}; }
   const AnswerCounts& counts() const { return counts_; }
@@ -99,6 +104,7 @@ class AnswerData {
   AnswerCounts counts_;
   AnswerForm form_ = AnswerForm::pairs;
   std::vector<uint8_t> desirable_;           // the label of each pair's first answer; empty without labels
+  std::vector<std::string> columns_;         // of each pair; empty if no form has them
   std::vector<std::vector<double>> wanted_;  // BatchSequence::wanted of each pair's first text; empty if no form has it
 };
 

@@ -58,9 +58,10 @@ std::string describe_chats(const CorpusKind& kind, const ChatTemplate& chat) {
 std::string describe_kind(const fs::path& file, const CorpusKind& kind, const CorpusOptions& options,
                           const Tokenizer& tokenizer) {
   if (kind.format == CorpusFormat::chat) return describe_chats(kind, template_of(options, tokenizer));
-  if (is_of_answers(kind.format))
-    return kind.form ? fmt::format("judged answers, written as {}", template_of(options, tokenizer).name())
-                     : "judged answers in text";
+  if (is_of_answers(kind.format)) {
+    const std::string what = kind.format == CorpusFormat::prompts ? "prompts" : "judged answers";
+    return what + (kind.form ? fmt::format(", written as {}", template_of(options, tokenizer).name()) : " in text");
+  }
   if (kind.format == CorpusFormat::jsonl)
     return fmt::format("JSON {} with the text in \"{}\"", kind.layout == RecordLayout::lines ? "lines" : "records",
                        options.field);
@@ -191,6 +192,7 @@ AnyJson parsed(std::string_view line) {
 void visit_record(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
   if (format == CorpusFormat::scored) return visitor.scored(read_scored(parsed<OrderedJson>(line), name));
+  if (format == CorpusFormat::prompts) return visitor.prompt(read_prompt(parsed<OrderedJson>(line)));
   if (is_of_answers(format)) {
     const auto record = parsed<OrderedJson>(line);
     return is_labelled(record) ? visitor.labelled(read_labelled(record)) : visitor.preference(read_preference(record));
@@ -273,6 +275,11 @@ void CorpusVisitor::labelled(const LabelledRecord& /*record*/) {
 
 void CorpusVisitor::scored(const ScoredRecord& /*record*/) {
   fail<ConfigError>("is a text with a label: alignment.method = \"classify\" in a run's file trains on such texts");
+}
+
+void CorpusVisitor::prompt(const PromptRecord& /*record*/) {
+  fail<ConfigError>(
+      "is a prompt alone: alignment.method = \"grpo\" in a run's file learns from answers to such prompts");
 }
 
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {

@@ -95,10 +95,11 @@ class CorpusVisitor {
   /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
   virtual void conversation(const ChatRecord& record) = 0;
-  /// ConfigError unless the visitor is one for pairs, for answers with labels, or for texts with scores.
+  /// ConfigError unless the visitor is one for pairs, for answers with labels, for texts with scores, or for prompts.
   virtual void preference(const PreferenceRecord& record);
   virtual void labelled(const LabelledRecord& record);
   virtual void scored(const ScoredRecord& record);
+  virtual void prompt(const PromptRecord& record);
 };
 
 /// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a

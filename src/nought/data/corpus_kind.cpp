@@ -188,7 +188,9 @@ CorpusKind corpus_kind(const fs::path& file, std::string_view text, const Corpus
   const auto form = form_of(record);
   if (options.format && is_of_answers(*options.format)) {
     const bool scored = options.format == CorpusFormat::scored;
-    const bool messages = (scored && record.is_object() && record.contains("messages")) ||
+    const bool prompts = options.format == CorpusFormat::prompts;
+    const bool messages = (prompts && record.is_object() && record.contains("prompt") && record["prompt"].is_array()) ||
+                          (scored && record.is_object() && record.contains("messages")) ||
                           (is_preference(record) && record["chosen"].is_array()) ||
                           (is_labelled(record) && record["completion"].is_array());
     return {*options.format, layout, messages ? std::optional(ConversationForm::messages) : std::nullopt};

@@ -15,23 +15,25 @@ enum class CorpusFormat {
   chat,        // each line is a JSON object with a conversation
   preference,  // each line is a JSON object with a chosen and a rejected answer
   unpaired,    // each line is a JSON object with an answer and a label
-  scored       // each line is a JSON object with a text or a conversation, and what a classifier should say of it
+  scored,      // each line is a JSON object with a text or a conversation, and what a classifier should say of it
+  prompts      // each line is a JSON object with a prompt, and what rewards of its answers want to know
 };
 
-/// Whether records are texts that somebody judged.
+/// Whether records are texts that somebody judged or will judge.
 constexpr bool is_of_answers(CorpusFormat format) {
-  return format == CorpusFormat::preference || format == CorpusFormat::unpaired || format == CorpusFormat::scored;
+  return format != CorpusFormat::text && format != CorpusFormat::jsonl && format != CorpusFormat::chat;
 }
 
 template <>
 struct EnumNames<CorpusFormat> {
-  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 6> value{
+  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 7> value{
       {{CorpusFormat::text, "text"},
        {CorpusFormat::jsonl, "jsonl"},
        {CorpusFormat::chat, "chat"},
        {CorpusFormat::preference, "preference"},
        {CorpusFormat::unpaired, "unpaired"},
-       {CorpusFormat::scored, "scored"}}};
+       {CorpusFormat::scored, "scored"},
+       {CorpusFormat::prompts, "prompts"}}};
 };
 
 }  // namespace nought
