@@ -1,0 +1,36 @@
+// write_answers(): the answers that a model writes itself to prompts, several to each, to learn from them.
+//
+// Design goals: an answer is a function of the weights, its prompt and its seed, whatever is written beside it and on
+// whatever rank. Non-goals: what answers are worth (rewards), and what is learned from them (train/policy_run.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "nought/models/decoder.h"
+
+namespace nought {
+
+struct AnswerRequest {
+  std::span<const int32_t> prompt;
+  uint64_t seed = 0;
+};
+
+struct RolloutOptions {
+  int64_t max_completion_length = 512;
+  double temperature = 1;
+  std::vector<int32_t> stop_ids = {};  // an answer ends with one of these, which belongs to it
+  int64_t sequences = 64;              // how many are written together
+};
+
+/// The tokens of the answer to each request. Ranks that gather parameters together give the same requests. ConfigError
+/// if a prompt and its answer exceed what the model knows. The cache of keys and values lives as long as the call.
+std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context& context, DType dtype,
+                                                std::span<const AnswerRequest> requests, const RolloutOptions& options);
+
+/// Runs the passes of write_answers() that need the most memory, of `requests` with prompts of so many tokens.
+void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,
+                     const RolloutOptions& options);
+
+}  // namespace nought
