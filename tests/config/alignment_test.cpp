@@ -130,6 +130,33 @@ TEST(Alignment, grpo_has_trls_keys_and_defaults) {
   EXPECT_NE(refusal(R"({"method": "grpo", "num_generations": 1})").find("2 answers or more"), std::string::npos);
 }
 
+TEST(Alignment, grpo_is_judged_by_rewards) {
+  const AlignmentPlan plan = alignment(R"({"method": "grpo", "reward_weights": [1, 0.5], "reward_funcs": [
+      {"type": "exact_match", "extract": "number"}, {"type": "regex", "name": "form", "pattern": "^<think>"}]})");
+  EXPECT_EQ(plan.rewards.at(1).pattern.value, "^<think>");
+  EXPECT_EQ(plan.describe(), "grpo, dapo, beta 0, rewards exact_match x 1, form x 0.5");
+  const auto why = [](const std::string& rewards) {
+    return refusal(R"({"method": "grpo", "reward_funcs": [)" + rewards + "]}");
+  };
+  EXPECT_NE(why(R"({"type": "regex"})").find("alignment.reward_funcs[0]: reward regex has no pattern"),
+            std::string::npos);
+  EXPECT_NE(why(R"({"type": "regex", "pattern": "("})").find("is malformed"), std::string::npos);
+  EXPECT_NE(why(R"({"type": "exact_match"}, {"type": "exact_match"})").find("give each a \"name\""), std::string::npos);
+  EXPECT_NE(why(R"({"type": "exact_match", "colum": "a"})").find("colum"), std::string::npos);
+  EXPECT_NE(why(R"({"type": "exact_match"}], "reward_weights": [1, 2)").find("2 weights for 1 reward_funcs"),
+            std::string::npos);
+}
+
+TEST(Alignment, grpo_needs_whole_groups_and_room) {
+  const auto why = [](const std::string& keys, int batch) {
+    return error_of(R"({"alignment": {"method": "grpo", "reward_funcs": [{"type": "exact_match"}])" + keys +
+                    R"(}, "training": {"per_device_train_batch_size": )" + std::to_string(batch) + "}}");
+  };
+  EXPECT_NE(why("", 12).find("groups of 8 answers do not divide the 12 answers of a step"), std::string::npos);
+  EXPECT_NE(why(R"(, "max_length": 64, "max_completion_length": 64)", 8).find("leaves no token for a prompt"),
+            std::string::npos);
+}
+
 TEST(Alignment, a_resumed_run_is_told_what_has_changed) {
   EXPECT_EQ(alignment(R"({"method": "dpo", "ld_alpha": 0.5})").describe(), "dpo, sigmoid x 1, beta 0.1, ld_alpha 0.5");
   EXPECT_NE(alignment(R"({"method": "dpo", "beta": 0.2})").describe(), alignment(R"({"method": "dpo"})").describe());

@@ -8,6 +8,7 @@
 
 #include "nought/base/visit.h"
 #include "nought/config/alignment_plan.h"
+#include "nought/rewards/reward_config.h"
 
 namespace nought {
 
@@ -34,6 +35,8 @@ struct AlignmentConfig {
   Setting<double> temperature{1.0};
   Setting<int64_t> num_generations{8};
   Setting<int64_t> max_completion_length{512};
+  Setting<std::vector<RewardConfig>> reward_funcs;
+  Setting<std::vector<double>> reward_weights;
   Setting<double> center_rewards_coefficient{0.0};
   Setting<int64_t> num_labels;
   Setting<ProblemType> problem_type;
@@ -45,8 +48,8 @@ struct AlignmentConfig {
   void visit(V& v) {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
-      "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), or texts with labels (classify: "
-      "a classifier of transformers); the others are refused");
+      "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), texts with labels (classify: "
+      "a classifier of transformers), or answers that the model writes itself (grpo); the others are refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
@@ -77,6 +80,8 @@ struct AlignmentConfig {
       "grpo: what logits are divided by, when answers are sampled and when they are learned");
     v("num_generations", num_generations, "grpo: the answers to a prompt, which are compared with each other");
     v("max_completion_length", max_completion_length, "grpo: the most tokens of an answer");
+    v("reward_funcs", reward_funcs, "grpo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
+    v("reward_weights", reward_weights, "grpo: what each of them counts; default: 1");
     v("center_rewards_coefficient", center_rewards_coefficient,
       "reward: what the square of the sum of both scores counts, which keeps their mean at 0");
     v("num_labels", num_labels, "classify: the scores of a text, where the model has no such head yet");

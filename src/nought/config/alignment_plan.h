@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "nought/base/visit.h"
 #include "nought/nn/policy_loss.h"
 #include "nought/nn/preference_loss.h"
 #include "nought/nn/score_loss.h"
+#include "nought/rewards/reward_config.h"
 
 namespace nought {
 
@@ -42,6 +44,8 @@ struct AlignmentPlan {
   PolicyLossOptions policy_loss = {};  // the loss of grpo
   RewardScale reward_scale = RewardScale::group;
   int64_t generations = 8;                  // grpo: the answers to a prompt
+  std::vector<RewardConfig> rewards = {};   // grpo: what judges them,
+  std::vector<double> reward_weights = {};  // and what each counts
   double likelihood = 0;                    // what the mean cross-entropy of the chosen answers' tokens counts beside
   bool likelihood_of_prompts = false;       // that of their prompts' tokens too
   double center = 0;                        // reward: what the square of the sum of two scores counts
@@ -62,7 +66,9 @@ struct AlignmentPlan {
   /// Whether a classifier's head scores whole texts.
   bool of_scores() const { return method == AlignmentMethod::reward || method == AlignmentMethod::classify; }
   /// Answers of a sample that are trained.
-  int64_t answers_per_sample() const { return of_labels() || method == AlignmentMethod::classify ? 1 : 2; }
+  int64_t answers_per_sample() const {
+    return of_labels() || of_rewards() || method == AlignmentMethod::classify ? 1 : 2;
+  }
   /// Whether it learns from answers that were judged, as pairs or one by one.
   bool of_answers() const { return method != AlignmentMethod::sft; }
   /// Whether answers are scored by the mean of their tokens' log-probabilities, not by the sum.

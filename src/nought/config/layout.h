@@ -48,9 +48,10 @@ struct Layout {
   int expert_ranks = 1;                              // so many of those that are left hold different experts
   Pipeline pipeline = {};                            // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
-  int64_t micro_batch = 1;   // sequences per rank and forward pass
-  int64_t seq_length = 0;    // tokens of each; 0 = not known yet
-  int64_t accumulation = 1;  // micro-batches per update
+  int64_t micro_batch = 1;                                // sequences per rank and forward pass
+  int64_t seq_length = 0;                                 // tokens of each; 0 = not known yet
+  int64_t accumulation = 1;                               // micro-batches per update
+  int64_t rollout_sequences = 0, rollout_new_tokens = 0;  // answers that a rank writes in a step; 0: none
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
@@ -92,6 +93,9 @@ struct Layout {
   bool cuts_parameters() const {
     return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1 || recompute.unit_tiles > 1;
   }
+  /// Whether all ranks make the passes in which any answer is written: they gather parameters for these together, or
+  /// send each other what experts compute.
+  bool writes_answers_together() const { return zero_stage == 3 || expert_ranks > 1; }
   /// Sequences of a step of all ranks.
   int64_t train_batch() const { return data_ranks() * micro_batch * accumulation; }
   int64_t tokens_per_step() const { return train_batch() * seq_length; }

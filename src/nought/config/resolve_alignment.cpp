@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "nought/config/resolve_steps.h"
+#include "nought/rewards/reward.h"
 
 namespace nought {
 
@@ -175,6 +176,35 @@ void take_classify(Resolver& r) {
     plan.problem = r.note("problem_type", r.section_value("alignment.problem_type", config.problem_type));
 }
 
+/// What judges answers. Nothing does in `nought probe`, whose input has their rewards.
+void take_rewards(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AlignmentPlan& plan = r.plan.alignment;
+  plan.rewards = config.reward_funcs.value, plan.reward_weights = config.reward_weights.value;
+  if (!config.reward_weights.given) plan.reward_weights.assign(plan.rewards.size(), 1);
+  require<ConfigError>(plan.reward_weights.size() == plan.rewards.size(),
+                       "{}: {} weights for {} reward_funcs: give one for each",
+                       r.origins.place("alignment.reward_weights"), plan.reward_weights.size(), plan.rewards.size());
+  for (const double weight : plan.reward_weights)
+    require<ConfigError>(std::isfinite(weight), "{}: expected finite numbers",
+                         r.origins.place("alignment.reward_weights"));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < plan.rewards.size(); ++i) {
+    const std::string place = r.origins.place(fmt::format("alignment.reward_funcs[{}]", i));
+    try {
+      make_reward(plan.rewards[i], plan.policy_loss.max_completion_length);
+    } catch (const ConfigError& error) {
+      fail<ConfigError>("{}: {}", place, error.what());
+    }
+    const std::string name = reward_name(plan.rewards[i]);
+    require<ConfigError>(std::find(names.begin(), names.end(), name) == names.end(),
+                         "{}: another reward is called {} as well: give each a \"name\"", place, name);
+    names.push_back(name);
+  }
+  if (!names.empty())
+    r.plan.resolved.push_back({"reward_funcs", fmt::format("{}", fmt::join(names, ", ")), "alignment.reward_funcs"});
+}
+
 void take_grpo(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
@@ -213,10 +243,12 @@ void take_grpo(Resolver& r) {
                        r.origins.place("alignment.num_generations"), plan.generations);
   require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
                        r.origins.place("alignment.max_completion_length"), loss.max_completion_length);
+  take_rewards(r);
 }
 
 CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
   if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
+  if (alignment.of_rewards()) return CorpusFormat::prompts;
   return alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
 }
 
@@ -237,7 +269,12 @@ void refuse_keys_of_scores(const Resolver& r) {
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
   if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
-  if (of_rewards()) return text + fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+  if (of_rewards()) {
+    text += fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+    for (size_t i = 0; i < rewards.size(); ++i)
+      text += fmt::format("{}{} x {}", i == 0 ? ", rewards " : ", ", reward_name(rewards[i]), reward_weights[i]);
+    return text;
+  }
   if (method == AlignmentMethod::classify) return text + (problem ? fmt::format(", {}", enum_name(*problem)) : "");
   if (of_labels())
     return text + fmt::format("{}, beta {}, weights {} and {}{}", label_loss.apo_zero ? " (apo_zero_unpaired)" : "",
@@ -275,6 +312,30 @@ void check_pair_data(Resolver& r) {
   r.plan.data.format = own;
 }
 
+namespace {
+
+/// Groups of answers to a prompt are whole in each step, and there is room for a prompt beside an answer.
+void check_groups(const Resolver& r) {
+  const AlignmentPlan& alignment = r.plan.alignment;
+  const Layout& layout = r.plan.layout;
+  const int64_t batch = layout.train_batch(), most = alignment.policy_loss.max_completion_length;
+  require<ConfigError>(batch % alignment.generations == 0,
+                       "{}: groups of {} answers do not divide the {} answers of a step (micro batch {} x accumulation "
+                       "{} x {} ranks): change one of them",
+                       r.origins.place("alignment.num_generations"), alignment.generations, batch, layout.micro_batch,
+                       layout.accumulation, layout.data_ranks());
+  require<ConfigError>(most < layout.seq_length,
+                       "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
+                       "(alignment.max_length, or what the model knows)",
+                       r.origins.place("alignment.max_completion_length"), most, layout.seq_length);
+  require<ConfigError>(!r.plan.data.validates(),
+                       "alignment.method = {}: validation of rewards is not available yet: remove "
+                       "data.validation_fraction and data.validation_files",
+                       enum_name(alignment.method));
+}
+
+}  // namespace
+
 void check_alignment(const Resolver& r) {
   const RunPlan& plan = r.plan;
   if (!plan.alignment.of_answers()) return;
@@ -290,6 +351,7 @@ void check_alignment(const Resolver& r) {
          "the metrics of a step belong to its update: remove it");
   refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
          "pairs are spread over ranks by their length: remove it");
+  if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) check_groups(r);
   refuse(plan.alignment.of_scores() && plan.adapts(), "an adapter",
          "adapters of a model whose head is new are not supported yet: remove it");
   refuse(plan.alignment.of_scores() && plan.sample.has_value(), "training.sample_prompt",

@@ -58,7 +58,10 @@ std::string breakdown_line(const StepBreakdown& times, int width) {
 namespace {
 /// What a line calls a metric of answers; "": it has no room for it.
 std::string_view short_name(std::string_view metric) {
-  return metric == "rewards/accuracies" ? "accuracy" : metric == "rewards/margins" ? "margin" : "";
+  return metric == "rewards/accuracies" ? "accuracy"
+         : metric == "rewards/margins"  ? "margin"
+         : metric == "reward"           ? metric
+                                        : "";
 }
 }  // namespace
 

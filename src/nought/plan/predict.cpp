@@ -7,6 +7,7 @@
 #include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/engine/engine.h"
+#include "nought/infer/rollout.h"
 #include "nought/models/flops.h"
 #include "nought/plan/dry_run_rank.h"
 #include "nought/plan/most_memory.h"
@@ -31,6 +32,11 @@ Layout layout_of(const RunPlan& plan) {
   layout.sharding = with_early_compression(layout.sharding, updates_of(plan));
   layout.ranks_per_host = launched_on_host().value_or(0);
   if (!plan.data.validates()) layout.evaluation_rows = 0;
+  if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
+    layout.rollout_sequences =
+        layout.writes_answers_together() ? layout.train_batch() : layout.train_batch() / layout.data_ranks();
+    layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
+  }
   if (!plan.sample) return layout;
   layout.sample_prompt = prompt_tokens(*plan.sample, *tokenizer_of(with_model_folder(plan).data));
   layout.sample_new_tokens = plan.sample->max_new_tokens;
@@ -162,6 +168,13 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   // A checkpoint or an export puts the parts of a Unit's parameters together.
   for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
+  if (layout.rollout_sequences > 0) {
+    const int64_t longest = layout.row_tokens > 0 ? layout.row_tokens / layout.micro_batch : layout.seq_length;
+    model.expect(decoder.passes(/*backward=*/false));
+    dry_run_answers(decoder, model.context(), model.options().dtype, longest - layout.rollout_new_tokens,
+                    layout.rollout_sequences, {.max_completion_length = layout.rollout_new_tokens});
+    model.expect({});
+  }
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);

@@ -115,6 +115,7 @@ namespace {
 AnswerForm form_of(const AlignmentPlan& plan) {
   if (plan.method == AlignmentMethod::reward) return AnswerForm::rewards;
   if (plan.method == AlignmentMethod::classify) return AnswerForm::scored;
+  if (plan.of_rewards()) return AnswerForm::prompts;
   return plan.of_labels() ? AnswerForm::labelled : AnswerForm::pairs;
 }
 
@@ -122,10 +123,12 @@ AnswerForm form_of(const AlignmentPlan& plan) {
 RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional<int64_t> look = {}) {
   const DataPlan& plan = run.data;
   const std::vector<std::filesystem::path> files = text_files(plan);
-  AnswerDataOptions options{.form = form_of(run.alignment),
-                            .max_length = run.layout.seq_length,
-                            .block = run.layout.micro_batch,
-                            .corpus = corpus_of(plan, files, tokenizer)};
+  AnswerDataOptions options{
+      .form = form_of(run.alignment),
+      .max_length =
+          run.layout.seq_length - (run.alignment.of_rewards() ? run.alignment.policy_loss.max_completion_length : 0),
+      .block = run.layout.micro_batch,
+      .corpus = corpus_of(plan, files, tokenizer)};
   if (options.form == AnswerForm::scored) {
     const ClassifierConfig classifier = *model_config_of(run).classifier;
     options.problem = classifier.problem_type(), options.labels = run.alignment.without_labels ? 0 : classifier.labels;
@@ -139,7 +142,8 @@ RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional
       AnswerData::read(training_sources(plan), tokenizer, options, bytes).split_tail(plan.validation_fraction);
   const std::vector<std::string> notes = training.notes();
   data.notes.insert(data.notes.end(), notes.begin(), notes.end());
-  data.targets = training.num_targets();
+  // Prompts have answers to train on only when the model has written them.
+  data.targets = options.form == AnswerForm::prompts ? training.num_tokens() : training.num_targets();
   add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) tail = AnswerData::read(validation_sources(plan), tokenizer, options, bytes);
   if (plan.validates()) data.validation_pairs = std::make_shared<AnswerData>(std::move(tail));
@@ -187,7 +191,9 @@ std::string DataLook::describe(std::string_view tokenizer) const {
   if (whole->pairs)
     return fmt::format("{}, {}, {} {}", all, describe_tokens(whole->pairs->num_tokens(), whole->targets, tokenizer),
                        whole->pairs->num_pairs(),
-                       whole->pairs->form() == AnswerForm::scored ? "texts with labels" : "pairs of answers");
+                       whole->pairs->form() == AnswerForm::scored    ? "texts with labels"
+                       : whole->pairs->form() == AnswerForm::prompts ? "prompts"
+                                                                     : "pairs of answers");
   const TokenDataset& data = whole->training;
   return fmt::format("{}, {}, {} samples of {} tokens", all,
                      describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),

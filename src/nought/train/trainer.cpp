@@ -45,6 +45,14 @@ BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* w
           .together = plan.layout.read_together()};
 }
 
+/// The tokens that end an answer: of the chat template, of the model, and what ends documents.
+std::vector<int32_t> ends_of_answers(const RunData& data, const Decoder& decoder, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = data.stop_ids;
+  for (const int64_t id : decoder.config().eos_token_ids) ids.push_back(static_cast<int32_t>(id));
+  if (tokenizer.has_separator()) ids.push_back(tokenizer.separator());
+  return ids;
+}
+
 constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
 
 }  // namespace
@@ -69,10 +77,17 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       model_(context, mesh_, apply(plan.layout.freezing, decoder_), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite),
-      pairs_(data_.pairs ? std::make_unique<PairRun>(plan_, data_, batch_layout(plan, mesh_, workers_.get()), model_,
-                                                     decoder_, engine_)
-                         : nullptr),
-      source_(pairs_ ? pairs_->source() : *tokens_),
+      pairs_(data_.pairs && !plan_.alignment.of_rewards()
+                 ? std::make_unique<PairRun>(plan_, data_, batch_layout(plan, mesh_, workers_.get()), model_, decoder_,
+                                             engine_)
+                 : nullptr),
+      policy_(plan_.alignment.of_rewards()
+                  ? std::make_unique<PolicyRun>(plan_, data_.pairs, batch_layout(plan, mesh_, nullptr), model_,
+                                                decoder_, *tokenizer_, ends_of_answers(data_, decoder_, *tokenizer_))
+                  : nullptr),
+      source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())
+              : policy_ ? static_cast<const StepSource&>(*policy_)
+                        : *tokens_),
       steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
       adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
@@ -97,6 +112,7 @@ void Trainer::load() {
   note_phase(world_, "loading");
   const fs::path folder = plan_.output_dir;
   if (pairs_) pairs_->begin();
+  if (policy_) policy_->begin();
   if (resumes(mode_)) {
     if (pairs_) find_reference([this] { load_reference(); });
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
@@ -250,6 +266,7 @@ StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = steps_.bytes_sent(), made = steps_.made();
   if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
+  if (policy_) policy_->begin_step(made);
   note_phase(world_, "data");
   std::vector<Batch> batches;
   {
@@ -261,6 +278,7 @@ StepReport Trainer::step(double flops_per_token) {
   if (pairs_) pairs_->begin_step(made);
   const StepResult result = steps_.make(batches, report.lr);
   if (pairs_) report.of_answers = pairs_->metrics(made);
+  if (policy_) report.of_answers = policy_->metrics();
   report.staleness = steps_.staleness();
   if (before) report.staleness->waited -= before->waited;
   report.loss = result.loss;

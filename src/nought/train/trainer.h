@@ -17,6 +17,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/observer.h"
 #include "nought/train/pair_run.h"
+#include "nought/train/policy_run.h"
 #include "nought/train/run_calendar.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_saver.h"
@@ -111,7 +112,8 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  std::unique_ptr<PairRun> pairs_;  // null unless the run learns from pairs
+  std::unique_ptr<PairRun> pairs_;     // null unless the run learns from pairs
+  std::unique_ptr<PolicyRun> policy_;  // null unless it learns from rewards of its own answers
   const StepSource& source_;
   RunSteps steps_;
   StepRecorder recorder_;

@@ -125,7 +125,11 @@ void check_offload_folders(const Folders& folders, const RunPlan& plan) {
 /// The updates of an epoch of this data, and the rows of its steps. Throws what the Trainer's sampler would throw.
 void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) {
   const BatchLayout layout{plan.layout.micro_batch, plan.layout.accumulation, plan.layout.data_ranks(), 0};
-  if (data.pairs) {
+  if (plan.alignment.of_rewards()) {
+    const PromptOrder order(*data.pairs, layout.train_batch() / plan.alignment.generations, plan.seed);
+    inputs.steps_per_epoch = order.steps_for(1),
+    inputs.row_tokens = layout.micro_batch * longest_answer(*data.pairs, plan.alignment);
+  } else if (data.pairs) {
     const AnswerSampler sampler(data.pairs, sampler_options(plan, inputs.config, layout));
     inputs.steps_per_epoch = sampler.steps_for(1), inputs.row_tokens = sampler.row_tokens();
   } else {
@@ -261,13 +265,28 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
       without, samples.num_samples(), at_once);
 }
 
+namespace {
+
+/// What a run needs that learns from rewards of its own answers.
+void require_rewards(const RunPlan& plan) {
+  if (!plan.alignment.of_rewards()) return;
+  const std::string method = fmt::format("alignment.method = {}", enum_name(plan.alignment.method));
+  require<ConfigError>(!plan.alignment.rewards.empty(),
+                       "{}: nothing judges the answers: add alignment.reward_funcs, a list such as "
+                       "[{{\"type\": \"exact_match\", \"column\": \"answer\"}}]",
+                       method);
+  require<ConfigError>(plan.alignment.policy_loss.beta == 0,
+                       "{}: a reference model beside the one that is trained is not available yet: remove "
+                       "alignment.beta",
+                       method);
+}
+
+}  // namespace
+
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   const RunPlan plan = with_model_folder(given);
   require_trainable(plan);
-  require<ConfigError>(!plan.alignment.of_rewards(),
-                       "alignment.method = {}: answers are not sampled during training yet: \"nought probe\" has its "
-                       "loss and gradients for given answers and rewards",
-                       enum_name(plan.alignment.method));
+  require_rewards(plan);
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   RecomputeOptions tiles;

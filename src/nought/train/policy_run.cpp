@@ -1,0 +1,305 @@
+#include "nought/train/policy_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "nought/base/json.h"
+#include "nought/base/math.h"
+#include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
+#include "nought/data/answer_batch.h"
+#include "nought/infer/rollout.h"
+#include "nought/nn/policy_objective.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+
+namespace {
+
+/// Rows are filled up to a multiple of this share of the longest that there may be: steps want one of few sizes of
+/// memory, and short answers do not cost as much as long ones.
+constexpr int64_t kRowSizes = 8;
+
+struct Spread {
+  double mean = std::numeric_limits<double>::quiet_NaN(), deviation = mean, least = mean, most = mean;
+};
+
+/// What numbers have in common, without those that are NaN. The deviation is that of n - 1.
+Spread spread_of(const std::vector<double>& values) {
+  Spread spread;
+  double count = 0, sum = 0, squares = 0;
+  for (const double value : values) {
+    if (std::isnan(value)) continue;
+    count += 1, sum += value;
+    spread.least = count == 1 ? value : std::min(spread.least, value);
+    spread.most = count == 1 ? value : std::max(spread.most, value);
+  }
+  if (count == 0) return spread;
+  spread.mean = sum / count;
+  for (const double value : values)
+    if (!std::isnan(value)) squares += (value - spread.mean) * (value - spread.mean);
+  spread.deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  return spread;
+}
+
+Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
+double number_of(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+}  // namespace
+
+PromptOrder::PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, uint64_t seed)
+    : order_(prompts.shares(), seed), per_step_(prompts_per_step) {
+  require<ConfigError>(prompts.num_pairs() >= per_step_,
+                       "the data has {} prompts, and one step needs {}: add data, or lower the batch size",
+                       prompts.num_pairs(), per_step_);
+}
+
+std::vector<int64_t> PromptOrder::of_step(int64_t step) const {
+  std::vector<int64_t> prompts;
+  for (int64_t i = 0; i < per_step_; ++i) prompts.push_back(order_(step * per_step_ + i));
+  return prompts;
+}
+
+int64_t PromptOrder::steps_for(double epochs) const {
+  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(order_.size()) / static_cast<double>(per_step_)));
+}
+
+int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < prompts.num_pairs(); ++i) longest = std::max(longest, prompts.tokens_of_pair(i));
+  return longest + plan.policy_loss.max_completion_length;
+}
+
+PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
+                     ShardedModel& model, Decoder& decoder, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
+    : plan_(plan),
+      prompts_(std::move(prompts)),
+      layout_(layout),
+      model_(model),
+      decoder_(decoder),
+      tokenizer_(tokenizer),
+      stop_ids_(std::move(stop_ids)),
+      packing_(layout, plan.layout.stages() > 1),
+      order_(*prompts_, layout.train_batch() / plan.alignment.generations, plan.seed),
+      room_(layout.micro_batch * longest_answer(*prompts_, plan.alignment)) {
+  for (const RewardConfig& each : plan.alignment.rewards)
+    rewards_.push_back(make_reward(each, plan.alignment.policy_loss.max_completion_length));
+  for (int64_t i = 0; i < prompts_->num_pairs(); ++i) {
+    const Json columns = Json::parse(prompts_->columns(i));
+    try {
+      for (const auto& reward : rewards_) reward->require_columns(columns);
+    } catch (const ConfigError& error) {
+      fail<ConfigError>("the prompt {} {}", columns.at("prompt").dump().substr(0, 60), error.what());
+    }
+  }
+}
+
+void PolicyRun::begin() { decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss)); }
+
+// --- what a step learns from ---
+
+std::vector<std::vector<int32_t>> PolicyRun::write(const std::vector<int64_t>& prompts, int64_t step) {
+  std::vector<AnswerRequest> requests;
+  for (size_t i = 0; i < prompts.size(); ++i)
+    for (int64_t member = 0; member < generations(); ++member)
+      requests.push_back(
+          {prompts_->answer(2 * prompts[i]).ids, stable_hash(fmt::format("{} {} {} {}", plan_.seed, step, i, member))});
+  // Ranks that gather parameters or spread experts make the same passes; others write a share of the answers each.
+  Communicator& samples = model_.mesh().group(Group::samples);
+  const bool together = plan_.layout.writes_answers_together();
+  const auto count = std::ssize(requests);
+  const Interval own =
+      together ? Interval{0, count}
+               : Interval{count * samples.rank() / samples.size(), count * (samples.rank() + 1) / samples.size()};
+  const RolloutOptions options{.max_completion_length = plan_.alignment.policy_loss.max_completion_length,
+                               .temperature = plan_.alignment.policy_loss.temperature,
+                               .stop_ids = stop_ids_};
+  model_.expect(decoder_.passes(/*backward=*/false));
+  std::vector<std::vector<int32_t>> answers = write_answers(
+      decoder_, model_.context(), model_.options().dtype,
+      std::span(requests).subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size())), options);
+  model_.expect({});
+  if (together || samples.size() == 1) return answers;
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& part : texts_of_ranks(samples, model_.context(), Json(answers).dump()))
+    for (const Json& answer : Json::parse(part)) all.push_back(answer.get<std::vector<int32_t>>());
+  return all;
+}
+
+bool PolicyRun::ended(const Answer& answer) const {
+  return std::find(stop_ids_.begin(), stop_ids_.end(), answer.ids.back()) != stop_ids_.end();
+}
+
+std::string PolicyRun::text_of(const Answer& answer) const {
+  const std::span<const int32_t> ids = answer.written();
+  return tokenizer_.decode(ids.first(ids.size() - (ended(answer) ? 1 : 0)));
+}
+
+std::vector<double> PolicyRun::judge() const {
+  std::vector<Json> columns;
+  std::vector<std::string> texts;
+  for (const Answer& answer : answers_)
+    columns.push_back(Json::parse(prompts_->columns(answer.prompt))), texts.push_back(text_of(answer));
+  std::vector<WrittenAnswer> written;
+  for (size_t i = 0; i < answers_.size(); ++i) written.push_back({columns[i], texts[i], answers_[i].written()});
+  std::vector<double> scores(answers_.size() * rewards_.size());
+  for (size_t k = 0; k < rewards_.size(); ++k) {
+    const std::vector<double> own = rewards_[k]->of(written);
+    for (size_t i = 0; i < own.size(); ++i) scores[i * rewards_.size() + k] = own[i];
+  }
+  return scores;
+}
+
+void PolicyRun::begin_step(int64_t step) {
+  Communicator& world = model_.mesh().world();
+  note_phase(world, "rollout");
+  model_.settle();  // ranks make different passes from here on
+  const std::vector<int64_t> prompts = order_.of_step(step);
+  std::vector<std::vector<int32_t>> written = write(prompts, step);
+  answers_.clear();
+  for (size_t i = 0; i < written.size(); ++i) {
+    const int64_t prompt = prompts[i / static_cast<size_t>(generations())];
+    const std::span<const int32_t> ids = prompts_->answer(2 * prompt).ids;
+    Answer& answer = answers_.emplace_back();
+    answer.prompt = prompt, answer.begin = std::ssize(ids);
+    answer.ids.assign(ids.begin(), ids.end());
+    answer.ids.insert(answer.ids.end(), written[i].begin(), written[i].end());
+  }
+  const std::string scored = found_by_first(world, model_.context(), [&] {
+    Json list = Json::array();
+    for (const double score : judge()) list.push_back(number_or_null(score));
+    return list.dump();
+  });
+  scores_.clear();
+  for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
+  const AlignmentPlan& alignment = plan_.alignment;
+  const std::vector<double> advantages =
+      advantages_of(scores_, alignment.reward_weights, generations(), alignment.reward_scale);
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    Answer& answer = answers_[i];
+    answer.advantage = advantages[i], answer.reward = 0;
+    bool judged = false;
+    for (size_t k = 0; k < rewards_.size(); ++k)
+      if (const double score = scores_[i * rewards_.size() + k]; !std::isnan(score))
+        answer.reward += alignment.reward_weights[k] * score, judged = true;
+    if (!judged) answer.reward = std::numeric_limits<double>::quiet_NaN();
+    lengths.push_back(std::ssize(answer.ids));
+  }
+  const int64_t unit = ceil_div(room_, kRowSizes);
+  int64_t most = 0;
+  parts_ = packing_.pack(lengths, room_, most);
+  row_tokens_ = std::min(room_, round_up(most, unit));
+  step_ = step;
+  if (world.rank() == 0) keep_completions(step);
+}
+
+void PolicyRun::keep_completions(int64_t step) const {
+  const std::filesystem::path file = std::filesystem::path(plan_.output_dir) / kCompletionsFile;
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream out(file, std::ios::app);
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    const Answer& answer = answers_[i];
+    OrderedJson line{{"step", step + 1},
+                     {"prompt", OrderedJson::parse(prompts_->columns(answer.prompt)).at("prompt")},
+                     {"completion", text_of(answer)},
+                     {"ended", ended(answer)}};
+    for (size_t k = 0; k < rewards_.size(); ++k)
+      line["rewards"][reward_name(plan_.alignment.rewards[k])] =
+          OrderedJson(number_or_null(scores_[i * rewards_.size() + k]));
+    line["reward"] = OrderedJson(number_or_null(answer.reward));
+    line["advantage"] = answer.advantage;
+    out << line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
+  }
+  require<IoError>(static_cast<bool>(out.flush()), "{}: could not be written: is the disk full?", file.string());
+}
+
+NamedNumbers PolicyRun::metrics() const {
+  std::vector<double> rewards, deviations, zero, lengths, terminated;
+  for (const Answer& answer : answers_) {
+    rewards.push_back(answer.reward);
+    lengths.push_back(static_cast<double>(answer.written().size()));
+    if (ended(answer)) terminated.push_back(lengths.back());
+  }
+  const auto group = static_cast<size_t>(generations());
+  for (size_t i = 0; i < rewards.size(); i += group) {
+    deviations.push_back(spread_of({rewards.begin() + static_cast<std::ptrdiff_t>(i),
+                                    rewards.begin() + static_cast<std::ptrdiff_t>(i + group)})
+                             .deviation);
+    zero.push_back(deviations.back() == 0 ? 1 : 0);
+  }
+  NamedNumbers numbers{{"reward", spread_of(rewards).mean},
+                       {"reward_std", spread_of(deviations).mean},
+                       {"frac_reward_zero_std", spread_of(zero).mean}};
+  for (size_t k = 0; k < rewards_.size(); ++k) {
+    std::vector<double> scores;
+    for (size_t i = k; i < scores_.size(); i += rewards_.size()) scores.push_back(scores_[i]);
+    const std::string name = "rewards/" + reward_name(plan_.alignment.rewards[k]);
+    const Spread spread = spread_of(scores);
+    numbers.emplace_back(name + "/mean", spread.mean);
+    numbers.emplace_back(name + "/std", spread.deviation);
+  }
+  const Spread of_lengths = spread_of(lengths), of_terminated = spread_of(terminated);
+  numbers.insert(numbers.end(), {{"completions/mean_length", of_lengths.mean},
+                                 {"completions/min_length", of_lengths.least},
+                                 {"completions/max_length", of_lengths.most}});
+  if (!terminated.empty())
+    numbers.insert(numbers.end(), {{"completions/mean_terminated_length", of_terminated.mean},
+                                   {"completions/min_terminated_length", of_terminated.least},
+                                   {"completions/max_terminated_length", of_terminated.most}});
+  numbers.emplace_back("completions/clipped_ratio", 1 - static_cast<double>(terminated.size()) /
+                                                            static_cast<double>(std::max<size_t>(lengths.size(), 1)));
+  std::erase_if(numbers, [](const auto& each) { return std::isnan(each.second); });
+  return numbers;
+}
+
+// --- StepSource ---
+
+void PolicyRun::require_step(int64_t step) const { require(step == step_, "the answers are of another step"); }
+
+std::vector<Batch> PolicyRun::batches(int64_t step, Memory& memory) const {
+  require_step(step);
+  const BatchLayout layout = packing_.layout_of(parts_);
+  std::vector<Batch> batches;
+  for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
+    std::vector<JudgedAnswer> judged;
+    for (const int64_t place : parts_[static_cast<size_t>(layout.part(micro))]) {
+      const Answer& answer = answers_[static_cast<size_t>(place)];
+      judged.push_back(
+          {.ids = answer.ids, .begin = answer.begin, .number = place, .wanted = std::span(&answer.advantage, 1)});
+    }
+    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens_}));
+  }
+  return batches;
+}
+
+double PolicyRun::weight_of(const Answer& answer) const {
+  return plan_.alignment.policy_loss.counts_tokens() ? static_cast<double>(answer.written().size()) : 1;
+}
+
+double PolicyRun::weight_of_step(int64_t step) const { return weight_of_step(step, 0, layout_.world_size); }
+
+double PolicyRun::weight_of_step(int64_t step, int first, int ranks) const {
+  require_step(step);
+  BatchLayout layout = packing_.layout_of(parts_);
+  double weight = 0;
+  for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro)
+      for (const int64_t place : parts_[static_cast<size_t>(layout.part(micro))])
+        weight += weight_of(answers_[static_cast<size_t>(place)]);
+  return weight;
+}
+
+int64_t PolicyRun::tokens_of_step(int64_t step) const {
+  if (step != step_) return layout_.train_batch() * plan_.layout.seq_length;
+  int64_t tokens = 0;
+  for (const Answer& answer : answers_) tokens += std::ssize(answer.ids);
+  return tokens;
+}
+
+}  // namespace nought

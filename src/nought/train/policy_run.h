@@ -1,0 +1,110 @@
+// PolicyRun: what a run that learns from rewards of its own answers (GRPO) has beside others: prompts, the answers of
+// each step, what they are worth, and the numbers that tell how they become better.
+//
+// Design goals: the answers of a step are a function of the weights and of (seed, step, prompt, member), on any layout,
+// so that a resumed run needs to know its step only; they are written by the weights that are trained, and no second
+// copy is made. Non-goals: several updates for the same answers; a reference model beside.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nought/config/run_plan.h"
+#include "nought/data/answer_data.h"
+#include "nought/data/answer_packing.h"
+#include "nought/data/step_source.h"
+#include "nought/engine/evaluation.h"
+#include "nought/models/decoder.h"
+#include "nought/rewards/reward.h"
+#include "nought/text/tokenizer.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// In the output folder: a line of JSON for each answer of rank 0's steps, with its rewards.
+inline constexpr const char* kCompletionsFile = "completions.jsonl";
+
+/// Which prompts a step has, `generations` answers to each.
+class PromptOrder {
+ public:
+  /// ConfigError if there are fewer prompts than a step takes.
+  PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, uint64_t seed);
+  std::vector<int64_t> of_step(int64_t step) const;
+  int64_t steps_for(double epochs) const;
+  int64_t prompts_per_step() const { return per_step_; }
+
+ private:
+  SampleOrder order_;
+  int64_t per_step_;
+};
+
+/// The most tokens of a prompt with an answer.
+int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan);
+
+class PolicyRun final : public StepSource {
+ public:
+  /// stop_ids: the tokens that end an answer. All must outlive this object. ConfigError names a prompt that a reward
+  /// can not judge answers to.
+  PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
+            ShardedModel& model, Decoder& decoder, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
+
+  /// Makes the steps that follow learn from rewards.
+  void begin();
+  /// Before step number `step`, counted from 0: writes its answers and judges them. Collective.
+  void begin_step(int64_t step);
+  /// TRL's metrics of the answers of that step.
+  NamedNumbers metrics() const;
+
+  /// The next are of the step that began last.
+  std::vector<Batch> batches(int64_t step, Memory& memory) const override;
+  double weight_of_step(int64_t step) const override;
+  double weight_of_step(int64_t step, int first, int ranks) const override;
+  /// The most that a step may have, if it is another one.
+  int64_t tokens_of_step(int64_t step) const override;
+  int64_t steps_for(double epochs) const override { return order_.steps_for(epochs); }
+  /// The answers of an epoch.
+  int64_t num_samples() const override { return prompts_->num_pairs() * generations(); }
+  int64_t num_tokens() const override { return prompts_->num_tokens(); }
+  uint64_t fingerprint() const override { return prompts_->fingerprint(); }
+
+ private:
+  struct Answer {
+    std::vector<int32_t> ids;  // with its prompt
+    int64_t begin = 0;         // where it begins
+    int64_t prompt = 0;
+    double reward = 0, advantage = 0;
+
+    std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
+  };
+  int64_t generations() const { return plan_.alignment.generations; }
+  /// The tokens of every answer of a step, on all ranks. Collective.
+  std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
+  /// [answers, functions]; on rank 0 alone.
+  std::vector<double> judge() const;
+  std::string text_of(const Answer& answer) const;
+  bool ended(const Answer& answer) const;
+  double weight_of(const Answer& answer) const;
+  void keep_completions(int64_t step) const;
+  void require_step(int64_t step) const;
+
+  const RunPlan& plan_;
+  std::shared_ptr<const AnswerData> prompts_;
+  BatchLayout layout_;
+  ShardedModel& model_;
+  Decoder& decoder_;
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> stop_ids_;
+  AnswerPacking packing_;
+  PromptOrder order_;
+  std::vector<std::unique_ptr<Reward>> rewards_;
+  int64_t step_ = -1;
+  std::vector<Answer> answers_;  // of this step
+  std::vector<double> scores_;   // [answers, functions], NaN: not scored
+  AnswerPacking::Parts parts_;
+  int64_t room_ = 0;        // the most tokens of a part
+  int64_t row_tokens_ = 0;  // of the parts of this step, padding included
+};
+
+}  // namespace nought

@@ -1,0 +1,119 @@
+// Runs that learn from rewards of their own answers, on every layout.
+#include "nought/train/policy_run.h"
+
+#include <numeric>
+
+#include "support/in_folder.h"
+#include "support/size.h"
+#include "support/trainer_runs.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/io/files.h"
+#include "nought/train/validate_run.h"
+
+namespace nought::policy_run_test {
+namespace {
+
+NOUGHT_FILE_SIZE(medium);
+
+using test::message_of;
+using test::TempFolder;
+using test::ToldRun;
+using testing::HasSubstr;
+
+class PolicyRuns : public test::InFolder {
+ protected:
+  PolicyRuns() {
+    std::string text;
+    for (int i = 0; i < 16; ++i)
+      text += fmt::format("{{\"prompt\": \"{}\", \"answer\": \"{}\"}}\n",
+                          std::string(1 + static_cast<size_t>(i % 3), static_cast<char>('a' + i % 5)), i);
+    plan.data.sources = {{{folder.write("prompts.jsonl", text).string()}}};
+    plan.data.format = CorpusFormat::prompts;
+    plan.layout.seq_length = 16, plan.layout.micro_batch = 4, plan.layout.accumulation = 4;
+    // A quarter of all tokens ends an answer: ranks that write different ones make different numbers of passes.
+    Json ends = Json::array();
+    for (int id = 0; id < 64; ++id) ends.push_back(id);
+    plan.model_config["eos_token_id"] = ends;
+    AlignmentPlan& alignment = plan.alignment;
+    alignment.method = AlignmentMethod::grpo, alignment.generations = 4;
+    alignment.policy_loss.max_completion_length = 6;
+    RewardConfig letters;
+    letters.type = RewardType::regex;
+    letters.pattern.value = "[a-z]", letters.pattern.given = true;
+    alignment.rewards = {letters}, alignment.reward_weights = {1};
+  }
+  /// The plan at another rate, which falls from `peak_lr`.
+  RunPlan with_other_steps(int64_t steps, double peak_lr) const {
+    RunPlan other = plan;
+    const RunPlan those = test::plan_on_lines(folder, steps, peak_lr);
+    other.max_steps = those.max_steps, other.schedule = those.schedule;
+    return other;
+  }
+  ToldRun run_on(int ranks, const std::function<void(Layout&)>& change) {
+    TempFolder own;
+    RunPlan other = plan;
+    other.output_dir = (own / "out").string();
+    change(other.layout);
+    return test::run_plan(other, {.ranks = ranks});
+  }
+  static std::vector<double> rewards(const ToldRun& told) {
+    std::vector<double> values;
+    for (const StepReport& step : told.steps) values.push_back(step.of_answers.at(0).second);
+    return values;
+  }
+  void expect_same(const ToldRun& one, int ranks, const std::function<void(Layout&)>& change) {
+    const ToldRun other = run_on(ranks, change);
+    EXPECT_EQ(rewards(other), rewards(one));
+    for (size_t i = 0; i < one.losses().size(); ++i) EXPECT_NEAR(other.losses()[i], one.losses()[i], 1e-5);
+  }
+
+  RunPlan plan = test::plan_on_lines(folder, 6);
+};
+
+TEST_F(PolicyRuns, write_the_same_answers_on_every_layout) {
+  plan.save_steps = 3;
+  const ToldRun told = test::run_plan(plan);
+  test::expect_resumes(plan, told, 3, 1);
+  for (const int stage : {0, 2, 3})
+    expect_same(told, 2, [&](Layout& layout) { layout.accumulation = 2, layout.zero_stage = stage; });
+  expect_same(told, 2, [](Layout& layout) { layout.tensor_ranks = 2; });
+  expect_same(told, 2, [](Layout& layout) { layout.context_ranks = 2; });
+  expect_same(told, 2, [](Layout& layout) { layout.pipeline.ranks = 2; });
+}
+
+TEST_F(PolicyRuns, are_rewarded_more_after_some_steps) {
+  plan = with_other_steps(60, 3e-3);
+  plan.layout.micro_batch = 32, plan.alignment.generations = 16;
+  const ToldRun told = test::run_plan(plan);
+  const std::vector<double> values = rewards(told);
+  const double before = std::accumulate(values.begin(), values.begin() + 5, 0.0) / 5;
+  const double after = std::accumulate(values.end() - 5, values.end(), 0.0) / 5;
+  EXPECT_GT(after, before + 0.2);
+  EXPECT_EQ(told.steps[0].of_answers.at(0).first, "reward");
+  const std::string lines = read_text(std::filesystem::path(plan.output_dir) / kCompletionsFile);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 60 * 128);
+  const Json first = Json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(first.at("step"), 1);
+  EXPECT_EQ(first.at("rewards").at("regex"), first.at("reward"));
+}
+
+TEST_F(PolicyRuns, are_refused_where_they_can_not_learn) {
+  RunPlan other = plan;
+  other.alignment.rewards = {}, other.alignment.reward_weights = {};
+  const auto why = [&] { return message_of<ConfigError>([&] { validate_run(other, StartMode::fresh, kDryRun); }); };
+  EXPECT_THAT(why(), HasSubstr("nothing judges the answers: add alignment.reward_funcs"));
+  other = plan, other.alignment.policy_loss.beta = 0.1;
+  EXPECT_THAT(why(), HasSubstr("remove alignment.beta"));
+  other = plan, other.layout.seq_length = 8;
+  other.alignment.policy_loss.max_completion_length = 7;
+  EXPECT_EQ(look_at_data(other, *tokenizer_of(other.data), 1 << 20).notes.back(),
+            "10 of 16 prompts have more than 1 tokens (max_length less max_completion_length): they are left out");
+  other = plan, other.alignment.rewards[0] = {}, other.alignment.rewards[0].column.value = "result";
+  EXPECT_THAT(message_of<ConfigError>([&] { test::run_plan(other); }),
+              HasSubstr("has no \"result\", which reward exact_match compares answers with"));
+}
+
+}  // namespace
+}  // namespace nought::policy_run_test
