@@ -149,6 +149,16 @@ TEST(Init, a_base_model_and_thirty_chats_lead_to_a_run_that_starts) {
     EXPECT_EQ(trained.exit_code, 0) << trained.err;
     EXPECT_THAT(trained.out, HasSubstr("validation loss"));
   }
+  std::string sums;
+  for (int i = 0; i < 8; ++i) sums += fmt::format(R"({{"prompt": "{0} + 1 =", "answer": {0}}})", i) + "\n";
+  folder.write("sums.jsonl", sums);
+  const std::string file = (folder / "grpo.json").string();
+  const Ended written = run_nought(fmt::format("init grpo {1} --model {0}/base --data {0}/sums.jsonl --output {0}/grpo",
+                                               folder.path().string(), file));
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  const Ended trained = run_nought(fmt::format("train {} --max_steps 1", file));
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("  reward 0."));
 }
 
 TEST(Init, what_is_not_there_or_no_data_is_refused_before_a_file_is_written) {

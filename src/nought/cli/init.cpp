@@ -53,7 +53,7 @@ struct InitFlags {
 
 RunKind parse_kind(const std::string& text) {
   if (const auto kind = enum_named<RunKind>(text)) return *kind;
-  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora, dpo or reward{}", text,
+  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora, dpo, reward or grpo{}", text,
                     did_you_mean(text, enum_names<RunKind>()));
 }
 
@@ -75,8 +75,8 @@ class Questions {
 
   InitAnswers answers() const {
     InitAnswers answers;
-    answers.kind = parse_kind(
-        value(flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora, dpo or reward", "finetune"));
+    answers.kind = parse_kind(value(
+        flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora, dpo, reward or grpo", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -170,11 +170,20 @@ void choose_template(InitAnswers& answers, DataPlan& data) {
   data.add_special_tokens = answers.add_special_tokens;
 }
 
-/// Whether pairs of answers are messages, by the first of each file.
-bool has_messages(const DataPlan& data) {
+AlignmentMethod method_of(RunKind kind) {
+  if (kind == RunKind::grpo) return AlignmentMethod::grpo;
+  return kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward;
+}
+
+CorpusFormat format_of(RunKind kind) {
+  return kind == RunKind::grpo ? CorpusFormat::prompts : CorpusFormat::preference;
+}
+
+/// Whether prompts and answers are messages, by the first of each file.
+bool has_messages(const DataPlan& data, CorpusFormat format) {
   for (const SourcePlan& source : data.sources)
     for (const fs::path& file : expand_data_files(source.files))
-      if (corpus_kind(file, MappedFile(file).text(), {.format = CorpusFormat::preference}).form) return true;
+      if (corpus_kind(file, MappedFile(file).text(), {.format = format}).form) return true;
   return false;
 }
 
@@ -194,11 +203,11 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   RunPlan run;
   run.data = given, run.layout.seq_length = answers.seq_length;
   constexpr int64_t kLook = int64_t{8} << 20;
-  const bool of_pairs = learns_pairs(answers.kind);
-  if (of_pairs)
-    run.alignment.method = answers.kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward,
-    run.data.format = CorpusFormat::preference;
-  if (of_pairs ? has_messages(given) : learns_chats(answers.kind)) choose_template(answers, run.data);
+  const bool of_answers = learns_answers(answers.kind);
+  if (of_answers) run.alignment.method = method_of(answers.kind), run.data.format = format_of(answers.kind);
+  if (answers.kind == RunKind::grpo) run.alignment.policy_loss.max_completion_length = answers.seq_length / 2;
+  if (of_answers ? has_messages(given, *run.data.format) : learns_chats(answers.kind))
+    choose_template(answers, run.data);
   const auto tokenizer = tokenizer_of(run.data);
   const DataLook look = look_at_data(run, *tokenizer, kLook);
   if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
@@ -207,14 +216,14 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
                        "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
                        enum_name(answers.kind), fmt::join(answers.add_special_tokens, ", "));
   if (!look.whole) return answers;
-  if (!answers.length_given && !of_pairs) answers.seq_length = length_for(*look.whole, answers.seq_length);
-  answers.samples = of_pairs ? look.whole->pairs->num_pairs()
-                             : std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
+  if (!answers.length_given && !of_answers) answers.seq_length = length_for(*look.whole, answers.seq_length);
+  answers.samples = of_answers ? look.whole->pairs->num_pairs()
+                               : std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
   require<ConfigError>(answers.samples > 0, "--data has {} tokens, less than one sequence of {}: give more data{}",
                        look.whole->training.num_tokens(), answers.seq_length,
                        answers.length_given ? ", or a smaller --seq-length" : "");
   const auto samples = static_cast<double>(answers.samples);
-  if (answers.samples <= answers.ranks)
+  if (answers.samples <= answers.ranks || answers.kind == RunKind::grpo)
     answers.validation_fraction = 0;
   else if (std::llround(answers.validation_fraction * samples) < 1)
     answers.validation_fraction = std::ceil(1000 / samples) / 1000;
@@ -247,7 +256,9 @@ void add_init(CLI::App& app, Invocation& invocation) {
   command->add_option(
       "KIND", flags->kind,
       "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
-      "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers)");
+      "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), or grpo "
+      "(prompts, "
+      "whose answers rewards judge)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
   command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")

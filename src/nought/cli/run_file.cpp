@@ -68,6 +68,7 @@ std::string template_text(const InitAnswers& answers) {
 }
 
 std::string validation_text(const InitAnswers& answers) {
+  if (answers.kind == RunKind::grpo) return "";
   if (answers.validation_fraction == 0)
     return "    \"validation_fraction\": 0,  // the data is too small to keep some of it aside\n";
   const int64_t kept =
@@ -79,6 +80,8 @@ std::string validation_text(const InitAnswers& answers) {
 }
 
 const char* what_files_hold(RunKind kind) {
+  if (kind == RunKind::grpo)
+    return "JSON: prompt, a text or a list of messages, and the columns that rewards read, such as answer.";
   if (learns_pairs(kind)) return "JSON: prompt, chosen and rejected, each a text, or each a list of messages.";
   if (learns_chats(kind))
     return "JSON: messages, conversations, instruction and output, or prompt and completion; each file's first record "
@@ -87,6 +90,8 @@ const char* what_files_hold(RunKind kind) {
 }
 
 std::string length_of_data_text(const InitAnswers& answers) {
+  if (answers.kind == RunKind::grpo)
+    return fmt::format("    \"seq_length\": {},  // the most tokens of a prompt with an answer\n", answers.seq_length);
   if (learns_pairs(answers.kind))
     return fmt::format("    \"seq_length\": {},  // tokens of a prompt with an answer; longer ones are {}\n",
                        answers.seq_length, answers.kind == RunKind::dpo ? "cut" : "left out");
@@ -101,6 +106,18 @@ std::string alignment_text(const InitAnswers& answers) {
     "center_rewards_coefficient": 0.01,  // keeps the mean score of pairs at 0
   },
 )";
+  if (answers.kind == RunKind::grpo)
+    return fmt::format(
+        R"(  // Rewards of answers that the model writes itself, with TRL's keys. docs/alignment.md.
+  "alignment": {{
+    "method": "grpo",
+    "num_generations": 8,  // the answers to a prompt, which are compared with each other
+    "max_completion_length": {},  // the most tokens of an answer
+    // What judges them; `nought config reward_funcs` lists the types. This one reads the last number of an answer.
+    "reward_funcs": [{{"type": "exact_match", "column": "answer", "extract": "number"}}],
+  }},
+)",
+        answers.seq_length / 2);
   if (answers.kind != RunKind::dpo) return "";
   return R"(  // Preferred answers, with TRL's keys; the reference is the model above. docs/alignment.md.
   "alignment": {
@@ -147,6 +164,8 @@ Recipe recipe_of(RunKind kind) {
       return {"1e-6", "\"warmup_ratio\": 0.1", 16, 1};
     case RunKind::reward:
       return {"1e-5", "\"warmup_ratio\": 0.1", 16, 1};
+    case RunKind::grpo:
+      return {"1e-6", "\"warmup_ratio\": 0.03", 32, 1};
     case RunKind::finetune:
       break;
   }
@@ -167,6 +186,8 @@ RunPace pace_of(const InitAnswers& answers) {
   const Recipe recipe = recipe_of(answers.kind);
   const int64_t trained = answers.samples - (answers.validation_fraction > 0 ? 1 : 0);
   int64_t sequences = recipe.sequences;
+  // Groups of 8 answers are whole.
+  if (answers.kind == RunKind::grpo) return {8, std::max<int64_t>(1, sequences / (8 * answers.ranks)), 1};
   if (answers.samples > 0 && recipe.epochs == 0) sequences = std::min(sequences, trained);
   if (answers.samples > 0 && recipe.epochs > 0)
     sequences = std::clamp(trained / kUpdatesOfAnEpoch, std::min(trained, answers.ranks), sequences);
@@ -216,9 +237,12 @@ std::string training_text(const InitAnswers& answers) {
     "output_dir": {},
   }},
 )",
-                     length_text(recipe), learns_pairs(answers.kind) ? "Pairs" : "Sequences", pace.micro,
-                     pace.accumulation, recipe.learning_rate, recipe.warmup, beta2, rows, pace.logging_steps,
-                     evaluation_text(answers, pace), quoted(answers.output_dir));
+                     length_text(recipe),
+                     learns_pairs(answers.kind)      ? "Pairs"
+                     : answers.kind == RunKind::grpo ? "Answers"
+                                                     : "Sequences",
+                     pace.micro, pace.accumulation, recipe.learning_rate, recipe.warmup, beta2, rows,
+                     pace.logging_steps, evaluation_text(answers, pace), quoted(answers.output_dir));
 }
 
 std::string adapter_text(const InitAnswers& answers) {

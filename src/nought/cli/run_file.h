@@ -19,17 +19,19 @@ enum class RunKind {
   lora,       // the same, by an adapter: the model stays frozen
   qlora,      // the same, and the frozen model is kept in codes of 4 bits
   dpo,        // a model folder learns which of two answers was chosen
-  reward      // a model folder gets a head that scores answers, the chosen one of two higher
+  reward,     // a model folder gets a head that scores answers, the chosen one of two higher
+  grpo        // a model folder learns from rewards of the answers that it writes itself
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 7> value{{{RunKind::pretrain, "pretrain"},
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 8> value{{{RunKind::pretrain, "pretrain"},
                                                                               {RunKind::continued, "continue"},
                                                                               {RunKind::finetune, "finetune"},
                                                                               {RunKind::lora, "lora"},
                                                                               {RunKind::qlora, "qlora"},
                                                                               {RunKind::dpo, "dpo"},
-                                                                              {RunKind::reward, "reward"}}};
+                                                                              {RunKind::reward, "reward"},
+                                                                              {RunKind::grpo, "grpo"}}};
 };
 
 /// Whether an adapter is trained.
@@ -39,6 +41,9 @@ inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || has
 
 /// Whether the data is pairs of answers.
 inline bool learns_pairs(RunKind kind) { return kind == RunKind::dpo || kind == RunKind::reward; }
+
+/// Whether the data is judged answers, or prompts whose answers will be judged.
+inline bool learns_answers(RunKind kind) { return learns_pairs(kind) || kind == RunKind::grpo; }
 
 struct InitAnswers {
   RunKind kind = RunKind::pretrain;
