@@ -86,6 +86,7 @@ TEST_F(PolicyRuns, write_the_same_answers_on_every_layout) {
 TEST_F(PolicyRuns, are_rewarded_more_after_some_steps) {
   plan = with_other_steps(60, 3e-3);
   plan.layout.micro_batch = 32, plan.alignment.generations = 16;
+  folder.write("out/completions.jsonl", "{}\n");
   const ToldRun told = test::run_plan(plan);
   const std::vector<double> values = rewards(told);
   const double before = std::accumulate(values.begin(), values.begin() + 5, 0.0) / 5;

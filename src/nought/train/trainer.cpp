@@ -139,6 +139,7 @@ void Trainer::load() {
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
     for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
       for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
+  if (world_.rank() == 0 && policy_) fs::remove(folder / kCompletionsFile);  // of an earlier run
   const bool starts_apart = pairs_ && !plan_.alignment.ref_model.empty();
   if (starts_apart) find_reference([this] { load_reference(); });
   load_start();
