@@ -15,6 +15,7 @@
 #include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/io/text_file.h"
 #include "nought/observe/live_line.h"
 
 namespace nought {
@@ -130,7 +131,7 @@ void train_tokenizer(const TokenizeFlags& options, Progress& line) {
   const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
   check_bpe_training(training);
   int64_t total = 0;
-  for (const auto& input : options.tokenize.inputs) total += static_cast<int64_t>(std::filesystem::file_size(input));
+  for (const auto& input : options.tokenize.inputs) total += text_size(input);
   const WordCounts words =
       count_words(options.tokenize.inputs, options.tokenize.corpus, pattern, options.tokenize.threads,
                   [&](int64_t bytes) { line.show(bytes, total, 0, "of " + format_bytes(total) + " read", "", "B/s"); });

@@ -20,10 +20,9 @@ namespace {
 
 constexpr size_t kBlock = size_t{1} << 18;
 
-bool is_compressed_file(const fs::path& file) {
-  const MappedFile mapped(file);
-  const std::string_view beginning = mapped.text().substr(0, 4);
-  return is_compressed({beginning.data(), beginning.size()});
+bool holds_compressed(const MappedFile& file) {
+  const std::string_view beginning = file.text().substr(0, 4);
+  return is_compressed(std::span(beginning.data(), beginning.size()));
 }
 
 /// A file in the temporary folder, whose name is gone with this.
@@ -66,27 +65,24 @@ void for_each_block(const fs::path& file, F&& f) {
 }  // namespace
 
 std::shared_ptr<const MappedFile> map_text(const fs::path& file) {
-  if (!is_compressed_file(file)) return std::make_shared<MappedFile>(file);
+  auto mapped = std::make_shared<MappedFile>(file);
+  if (!holds_compressed(*mapped)) return mapped;
   const TemporaryFile plain;
   for_each_block(file, [&](std::string_view bytes) { plain.write(bytes); });
   return std::make_shared<MappedFile>(plain.name());
 }
 
 int64_t text_size(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
-  if (!is_compressed_file(file)) return static_cast<int64_t>(size);
+  if (const MappedFile mapped(file); !holds_compressed(mapped)) return static_cast<int64_t>(mapped.text().size());
   int64_t bytes = 0;
   for_each_block(file, [&](std::string_view block) { bytes += static_cast<int64_t>(block.size()); });
   return bytes;
 }
 
 TextBeginning::TextBeginning(const fs::path& file, size_t limit) {
-  if (!is_compressed_file(file)) {
-    mapped_ = std::make_unique<MappedFile>(file);
-    return;
-  }
+  mapped_ = std::make_unique<MappedFile>(file);
+  if (!holds_compressed(*mapped_)) return;
+  mapped_.reset();
   const auto source = open_bytes(file);
   std::vector<char> block(std::min(limit, kBlock));
   while (const size_t count = held_.size() < limit ? source->read(block) : 0) held_.append(block.data(), count);
