@@ -50,11 +50,7 @@ int64_t AnswerSampler::longest_row() const {
   return longest;
 }
 
-std::vector<int64_t> AnswerSampler::pairs_of_step(int64_t step) const {
-  std::vector<int64_t> pairs;
-  for (int64_t i = 0; i < pairs_per_step(); ++i) pairs.push_back(order_(step * pairs_per_step() + i));
-  return pairs;
-}
+std::vector<int64_t> AnswerSampler::pairs_of_step(int64_t step) const { return order_.of_step(step, pairs_per_step()); }
 
 AnswerPacking::Parts AnswerSampler::pack(std::span<const int64_t> pairs, AnswerSides sides, int64_t tokens,
                                          int64_t& most) const {
@@ -117,9 +113,7 @@ int64_t AnswerSampler::tokens_of_step(int64_t step) const {
 }
 
 int64_t AnswerSampler::steps_for(double epochs) const {
-  require<ConfigError>(std::isfinite(epochs) && epochs >= 0, "the number of epochs must be >= 0, got {}", epochs);
-  const double pairs = epochs * static_cast<double>(num_samples());
-  return static_cast<int64_t>(std::ceil(pairs / static_cast<double>(pairs_per_step())));
+  return steps_for_epochs(epochs, num_samples(), pairs_per_step());
 }
 
 }  // namespace nought

@@ -94,4 +94,15 @@ int64_t SampleOrder::operator()(int64_t position) const {
   return first + within;
 }
 
+std::vector<int64_t> SampleOrder::of_step(int64_t step, int64_t per_step) const {
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < per_step; ++i) samples.push_back((*this)(step * per_step + i));
+  return samples;
+}
+
+int64_t steps_for_epochs(double epochs, int64_t samples, int64_t per_step) {
+  require<ConfigError>(std::isfinite(epochs) && epochs >= 0, "the number of epochs must be >= 0, got {}", epochs);
+  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(samples) / static_cast<double>(per_step)));
+}
+
 }  // namespace nought

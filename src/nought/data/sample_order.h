@@ -35,6 +35,10 @@ struct SourceShare {
 /// Shares from weights that sum to anything: without any, each source counts as much as it holds.
 std::vector<SourceShare> normalized(std::vector<SourceShare> sources);
 
+/// The number of steps, of `per_step` samples each, that see all samples `epochs` times; the last may begin another
+/// epoch. ConfigError unless epochs >= 0.
+int64_t steps_for_epochs(double epochs, int64_t samples, int64_t per_step);
+
 class SampleOrder {
  public:
   /// shuffle = false: samples come in their own order. ConfigError if a source that has a weight has no sample.
@@ -42,6 +46,8 @@ class SampleOrder {
 
   /// The sample at a position of the order.
   int64_t operator()(int64_t position) const;
+  /// The samples of a step that takes `per_step`, in their order.
+  std::vector<int64_t> of_step(int64_t step, int64_t per_step) const;
   /// The samples of an epoch.
   int64_t size() const { return size_; }
 

@@ -45,9 +45,7 @@ TrainSampler::TrainSampler(TokenDataset dataset, BatchLayout layout, uint64_t se
     : dataset_(std::move(dataset)), layout_(layout), seed_(seed), order_(shares_of(dataset_, layout), seed, shuffle) {}
 
 int64_t TrainSampler::steps_for(double epochs) const {
-  require<ConfigError>(std::isfinite(epochs) && epochs >= 0, "the number of epochs must be >= 0, got {}", epochs);
-  const double samples = epochs * static_cast<double>(dataset_.num_samples());
-  return static_cast<int64_t>(std::ceil(samples / static_cast<double>(layout_.train_batch())));
+  return steps_for_epochs(epochs, dataset_.num_samples(), layout_.train_batch());
 }
 
 int64_t TrainSampler::position_of(int64_t step, int64_t micro_step, int64_t row) const {

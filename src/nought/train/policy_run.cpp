@@ -59,16 +59,6 @@ PromptOrder::PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, ui
                        prompts.num_pairs(), per_step_);
 }
 
-std::vector<int64_t> PromptOrder::of_step(int64_t step) const {
-  std::vector<int64_t> prompts;
-  for (int64_t i = 0; i < per_step_; ++i) prompts.push_back(order_(step * per_step_ + i));
-  return prompts;
-}
-
-int64_t PromptOrder::steps_for(double epochs) const {
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(order_.size()) / static_cast<double>(per_step_)));
-}
-
 int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
   int64_t longest = 0;
   for (int64_t i = 0; i < prompts.num_pairs(); ++i) longest = std::max(longest, prompts.tokens_of_pair(i));

@@ -31,9 +31,8 @@ class PromptOrder {
  public:
   /// ConfigError if there are fewer prompts than a step takes.
   PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, uint64_t seed);
-  std::vector<int64_t> of_step(int64_t step) const;
-  int64_t steps_for(double epochs) const;
-  int64_t prompts_per_step() const { return per_step_; }
+  std::vector<int64_t> of_step(int64_t step) const { return order_.of_step(step, per_step_); }
+  int64_t steps_for(double epochs) const { return steps_for_epochs(epochs, order_.size(), per_step_); }
 
  private:
   SampleOrder order_;
