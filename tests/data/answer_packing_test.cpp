@@ -18,8 +18,9 @@ TEST(AnswerPacking, takes_as_few_micro_batches_as_tokens_need) {
   const AnswerPacking::Parts parts = packing.pack(lengths, 48, most);
   EXPECT_EQ(packing.layout_of(parts).accumulation, 2) << "174 tokens, 96 for both ranks at once";
   EXPECT_LE(most, 48);
-  std::vector<int64_t> places;
-  for (const std::vector<int64_t>& part : parts) places.insert(places.end(), part.begin(), part.end());
+  std::vector<int64_t> places = packing.places_of(parts, 0, 1);
+  const std::vector<int64_t> of_other = packing.places_of(parts, 1, 1);
+  places.insert(places.end(), of_other.begin(), of_other.end());
   std::sort(places.begin(), places.end());
   std::vector<int64_t> all(lengths.size());
   std::iota(all.begin(), all.end(), 0);

@@ -51,4 +51,15 @@ BatchLayout AnswerPacking::layout_of(const Parts& parts) const {
   return layout;
 }
 
+std::vector<int64_t> AnswerPacking::places_of(const Parts& parts, int first, int ranks) const {
+  BatchLayout layout = layout_of(parts);
+  std::vector<int64_t> places;
+  for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
+      const std::vector<int64_t>& part = parts[static_cast<size_t>(layout.part(micro))];
+      places.insert(places.end(), part.begin(), part.end());
+    }
+  return places;
+}
+
 }  // namespace nought

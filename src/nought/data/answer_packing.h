@@ -25,6 +25,8 @@ class AnswerPacking {
   Parts pack(std::span<const int64_t> lengths, int64_t tokens, int64_t& most) const;
   /// The layout of a step that is spread so.
   BatchLayout layout_of(const Parts& parts) const;
+  /// The places that `ranks` ranks from `first` on have.
+  std::vector<int64_t> places_of(const Parts& parts, int first, int ranks) const;
 
  private:
   /// Over so many micro-batches of all ranks.

@@ -1,7 +1,6 @@
 #include "nought/data/answer_sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -98,12 +97,7 @@ double AnswerSampler::weight_of_step(int64_t /*step*/) const { return static_cas
 double AnswerSampler::weight_of_step(int64_t step, int first, int ranks) const {
   int64_t most = 0;
   const AnswerPacking::Parts parts = pack(pairs_of_step(step), data_->trained(), row_tokens_, most);
-  BatchLayout layout = packing_.layout_of(parts);
-  size_t pairs = 0;
-  for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
-    for (int64_t micro = 0; micro < layout.accumulation; ++micro)
-      pairs += parts[static_cast<size_t>(layout.part(micro))].size();
-  return static_cast<double>(std::max<size_t>(pairs, 1));
+  return static_cast<double>(std::max<size_t>(packing_.places_of(parts, first, ranks).size(), 1));
 }
 
 int64_t AnswerSampler::tokens_of_step(int64_t step) const {

@@ -1,7 +1,6 @@
 #include "nought/data/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "nought/base/error.h"

@@ -276,12 +276,9 @@ double PolicyRun::weight_of_step(int64_t step) const { return weight_of_step(ste
 
 double PolicyRun::weight_of_step(int64_t step, int first, int ranks) const {
   require_step(step);
-  BatchLayout layout = packing_.layout_of(parts_);
   double weight = 0;
-  for (layout.rank = first; layout.rank < first + ranks; ++layout.rank)
-    for (int64_t micro = 0; micro < layout.accumulation; ++micro)
-      for (const int64_t place : parts_[static_cast<size_t>(layout.part(micro))])
-        weight += weight_of(answers_[static_cast<size_t>(place)]);
+  for (const int64_t place : packing_.places_of(parts_, first, ranks))
+    weight += weight_of(answers_[static_cast<size_t>(place)]);
   return weight;
 }
 
