@@ -8,6 +8,10 @@
 
 namespace nought {
 
+namespace {
+constexpr double kNobody = std::numeric_limits<double>::quiet_NaN();  // has scored an answer
+}  // namespace
+
 PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
                          double reference) {
   const double ratio = std::exp(log_ratio);
@@ -32,37 +36,39 @@ PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, dou
   return token;
 }
 
-namespace {
-
-/// Mean and standard deviation, with n - 1, of the numbers that are there.
-std::pair<double, double> moments(std::span<const double> values) {
+Moments moments_of(std::span<const double> values) {
   double sum = 0, squares = 0, count = 0;
   for (const double value : values)
     if (!std::isnan(value)) sum += value, ++count;
-  const double mean = count > 0 ? sum / count : 0;
+  if (count == 0) return {kNobody, kNobody};
+  const double mean = sum / count;
   for (const double value : values)
     if (!std::isnan(value)) squares += (value - mean) * (value - mean);
   return {mean, count > 1 ? std::sqrt(squares / (count - 1)) : 0};
 }
 
-}  // namespace
+std::vector<double> total_rewards(std::span<const double> rewards, std::span<const double> weights) {
+  const size_t functions = weights.size();
+  require(functions > 0 && rewards.size() % functions == 0, "{} rewards of {} functions", rewards.size(), functions);
+  std::vector<double> totals(rewards.size() / functions, kNobody);
+  for (size_t i = 0; i < totals.size(); ++i)
+    for (size_t f = 0; f < functions; ++f)
+      if (const double reward = rewards[i * functions + f]; !std::isnan(reward))
+        totals[i] = (std::isnan(totals[i]) ? 0 : totals[i]) + weights[f] * reward;
+  return totals;
+}
 
 std::vector<double> advantages_of(std::span<const double> rewards, std::span<const double> weights, int64_t generations,
                                   RewardScale scale) {
   constexpr double kLeast = 1e-4;  // TRL's, so that equal rewards divide nothing by 0
-  const size_t functions = weights.size(), answers = functions == 0 ? 0 : rewards.size() / functions;
+  const std::vector<double> totals = total_rewards(rewards, weights);
+  const size_t answers = totals.size();
   const auto group = static_cast<size_t>(generations);
-  require(functions > 0 && rewards.size() == answers * functions && answers % group == 0,
-          "{} rewards of {} functions in groups of {}", rewards.size(), functions, generations);
-  std::vector<double> totals(answers, std::numeric_limits<double>::quiet_NaN());
-  for (size_t i = 0; i < answers; ++i)
-    for (size_t f = 0; f < functions; ++f)
-      if (const double reward = rewards[i * functions + f]; !std::isnan(reward))
-        totals[i] = (std::isnan(totals[i]) ? 0 : totals[i]) + weights[f] * reward;
+  require(answers % group == 0, "{} answers in groups of {}", answers, generations);
   std::vector<double> advantages(answers);
-  const double of_batch = moments(totals).second;
+  const double of_batch = moments_of(totals).deviation;
   for (size_t begin = 0; begin < answers; begin += group) {
-    const auto [mean, deviation] = moments(std::span(totals).subspan(begin, group));
+    const auto [mean, deviation] = moments_of(std::span(totals).subspan(begin, group));
     const double by = scale == RewardScale::none    ? 1
                       : scale == RewardScale::group ? deviation + kLeast
                                                     : of_batch + kLeast;

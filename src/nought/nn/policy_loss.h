@@ -77,6 +77,17 @@ struct PolicyToken {
 PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
                          double reference);
 
+/// The mean and the standard deviation, with n - 1, of the numbers that are not NaN; NaN if there is none. Of one
+/// number the deviation is 0.
+struct Moments {
+  double mean = 0, deviation = 0;
+};
+Moments moments_of(std::span<const double> values);
+
+/// rewards: [answers, functions], NaN where a function has not scored an answer. The weighted sum for each answer, NaN
+/// if nobody scored it.
+std::vector<double> total_rewards(std::span<const double> rewards, std::span<const double> weights);
+
 /// rewards: [answers, functions], NaN where a function has not scored an answer; answers are in groups of
 /// `generations` neighbours. The weighted sums, less the mean of their group, over what `scale` says plus 1e-4 (of
 /// standard deviations with n - 1); 0 for an answer that nobody scored.

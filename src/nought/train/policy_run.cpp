@@ -23,28 +23,6 @@ namespace {
 /// memory, and short answers do not cost as much as long ones.
 constexpr int64_t kRowSizes = 8;
 
-struct Spread {
-  double mean = std::numeric_limits<double>::quiet_NaN(), deviation = mean, least = mean, most = mean;
-};
-
-/// What numbers have in common, without those that are NaN. The deviation is that of n - 1.
-Spread spread_of(const std::vector<double>& values) {
-  Spread spread;
-  double count = 0, sum = 0, squares = 0;
-  for (const double value : values) {
-    if (std::isnan(value)) continue;
-    count += 1, sum += value;
-    spread.least = count == 1 ? value : std::min(spread.least, value);
-    spread.most = count == 1 ? value : std::max(spread.most, value);
-  }
-  if (count == 0) return spread;
-  spread.mean = sum / count;
-  for (const double value : values)
-    if (!std::isnan(value)) squares += (value - spread.mean) * (value - spread.mean);
-  spread.deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  return spread;
-}
-
 Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
 double number_of(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -168,18 +146,13 @@ void PolicyRun::begin_step(int64_t step) {
   scores_.clear();
   for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
   const AlignmentPlan& alignment = plan_.alignment;
+  const std::vector<double> totals = total_rewards(scores_, alignment.reward_weights);
   const std::vector<double> advantages =
       advantages_of(scores_, alignment.reward_weights, generations(), alignment.reward_scale);
   std::vector<int64_t> lengths;
   for (size_t i = 0; i < answers_.size(); ++i) {
-    Answer& answer = answers_[i];
-    answer.advantage = advantages[i], answer.reward = 0;
-    bool judged = false;
-    for (size_t k = 0; k < rewards_.size(); ++k)
-      if (const double score = scores_[i * rewards_.size() + k]; !std::isnan(score))
-        answer.reward += alignment.reward_weights[k] * score, judged = true;
-    if (!judged) answer.reward = std::numeric_limits<double>::quiet_NaN();
-    lengths.push_back(std::ssize(answer.ids));
+    answers_[i].reward = totals[i], answers_[i].advantage = advantages[i];
+    lengths.push_back(std::ssize(answers_[i].ids));
   }
   const int64_t unit = ceil_div(room_, kRowSizes);
   int64_t most = 0;
@@ -218,32 +191,30 @@ NamedNumbers PolicyRun::metrics() const {
   }
   const auto group = static_cast<size_t>(generations());
   for (size_t i = 0; i < rewards.size(); i += group) {
-    deviations.push_back(spread_of({rewards.begin() + static_cast<std::ptrdiff_t>(i),
-                                    rewards.begin() + static_cast<std::ptrdiff_t>(i + group)})
-                             .deviation);
+    deviations.push_back(moments_of(std::span(rewards).subspan(i, group)).deviation);
     zero.push_back(deviations.back() == 0 ? 1 : 0);
   }
-  NamedNumbers numbers{{"reward", spread_of(rewards).mean},
-                       {"reward_std", spread_of(deviations).mean},
-                       {"frac_reward_zero_std", spread_of(zero).mean}};
+  NamedNumbers numbers{{"reward", moments_of(rewards).mean},
+                       {"reward_std", moments_of(deviations).mean},
+                       {"frac_reward_zero_std", moments_of(zero).mean}};
   for (size_t k = 0; k < rewards_.size(); ++k) {
     std::vector<double> scores;
     for (size_t i = k; i < scores_.size(); i += rewards_.size()) scores.push_back(scores_[i]);
     const std::string name = "rewards/" + reward_name(plan_.alignment.rewards[k]);
-    const Spread spread = spread_of(scores);
-    numbers.emplace_back(name + "/mean", spread.mean);
-    numbers.emplace_back(name + "/std", spread.deviation);
+    const Moments moments = moments_of(scores);
+    numbers.emplace_back(name + "/mean", moments.mean);
+    numbers.emplace_back(name + "/std", moments.deviation);
   }
-  const Spread of_lengths = spread_of(lengths), of_terminated = spread_of(terminated);
-  numbers.insert(numbers.end(), {{"completions/mean_length", of_lengths.mean},
-                                 {"completions/min_length", of_lengths.least},
-                                 {"completions/max_length", of_lengths.most}});
-  if (!terminated.empty())
-    numbers.insert(numbers.end(), {{"completions/mean_terminated_length", of_terminated.mean},
-                                   {"completions/min_terminated_length", of_terminated.least},
-                                   {"completions/max_terminated_length", of_terminated.most}});
-  numbers.emplace_back("completions/clipped_ratio", 1 - static_cast<double>(terminated.size()) /
-                                                            static_cast<double>(std::max<size_t>(lengths.size(), 1)));
+  const auto add_lengths = [&](const std::string& name, const std::vector<double>& some) {
+    if (some.empty()) return;
+    const auto [least, most] = std::minmax_element(some.begin(), some.end());
+    numbers.insert(numbers.end(), {{"completions/mean_" + name, moments_of(some).mean},
+                                   {"completions/min_" + name, *least},
+                                   {"completions/max_" + name, *most}});
+  };
+  add_lengths("length", lengths), add_lengths("terminated_length", terminated);
+  numbers.emplace_back("completions/clipped_ratio",
+                       1 - static_cast<double>(terminated.size()) / static_cast<double>(lengths.size()));
   std::erase_if(numbers, [](const auto& each) { return std::isnan(each.second); });
   return numbers;
 }
