@@ -104,7 +104,7 @@ class AnswerData {
   AnswerCounts counts_;
   AnswerForm form_ = AnswerForm::pairs;
   std::vector<uint8_t> desirable_;           // the label of each pair's first answer; empty without labels
-  std::vector<std::string> columns_;         // of each pair; empty if no form has them
+  std::vector<std::string> columns_;         // the records of prompts, one for each pair; else empty
   std::vector<std::vector<double>> wanted_;  // BatchSequence::wanted of each pair's first text; empty if no form has it
 };
 

@@ -79,7 +79,7 @@ class PairRun {
   Decoder& decoder_;
   Engine& engine_;
   std::unique_ptr<AnswerSampler> training_, validation_;  // null without such pairs
-  std::shared_ptr<SequenceSums> sums_;                    // of the answers of a step
+  std::shared_ptr<SequenceSums> sums_;                    // what the model says of the answers of a step
   std::shared_ptr<double> kl_ = std::make_shared<double>(0.0);
 };
 

@@ -65,9 +65,8 @@ PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prom
       fail<ConfigError>("the prompt {} {}", columns.at("prompt").dump().substr(0, 60), error.what());
     }
   }
+  decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss));
 }
-
-void PolicyRun::begin() { decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss)); }
 
 // --- what a step learns from ---
 
@@ -108,13 +107,16 @@ std::string PolicyRun::text_of(const Answer& answer) const {
   return tokenizer_.decode(ids.first(ids.size() - (ended(answer) ? 1 : 0)));
 }
 
-std::vector<double> PolicyRun::judge() const {
-  std::vector<Json> columns;
-  std::vector<std::string> texts;
-  for (const Answer& answer : answers_)
-    columns.push_back(Json::parse(prompts_->columns(answer.prompt))), texts.push_back(text_of(answer));
+std::vector<double> PolicyRun::judge() {
+  std::vector<Json> columns;  // one for each group
   std::vector<WrittenAnswer> written;
-  for (size_t i = 0; i < answers_.size(); ++i) written.push_back({columns[i], texts[i], answers_[i].written()});
+  const auto group = static_cast<size_t>(generations());
+  columns.reserve(answers_.size() / group);
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    if (i % group == 0) columns.push_back(Json::parse(prompts_->columns(answers_[i].prompt)));
+    answers_[i].text = text_of(answers_[i]);
+    written.push_back({columns.back(), answers_[i].text, answers_[i].written()});
+  }
   std::vector<double> scores(answers_.size() * rewards_.size());
   for (size_t k = 0; k < rewards_.size(); ++k) {
     const std::vector<double> own = rewards_[k]->of(written);
@@ -170,7 +172,7 @@ void PolicyRun::keep_completions(int64_t step) const {
     const Answer& answer = answers_[i];
     OrderedJson line{{"step", step + 1},
                      {"prompt", OrderedJson::parse(prompts_->columns(answer.prompt)).at("prompt")},
-                     {"completion", text_of(answer)},
+                     {"completion", answer.text},
                      {"ended", ended(answer)}};
     for (size_t k = 0; k < rewards_.size(); ++k)
       line["rewards"][reward_name(plan_.alignment.rewards[k])] =

@@ -44,13 +44,11 @@ int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan);
 
 class PolicyRun final : public StepSource {
  public:
-  /// stop_ids: the tokens that end an answer. All must outlive this object. ConfigError names a prompt that a reward
-  /// can not judge answers to.
+  /// Makes the steps of the decoder learn from rewards. stop_ids: the tokens that end an answer. All must outlive this
+  /// object. ConfigError names a prompt that a reward can not judge answers to.
   PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
             ShardedModel& model, Decoder& decoder, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
 
-  /// Makes the steps that follow learn from rewards.
-  void begin();
   /// Before step number `step`, counted from 0: writes its answers and judges them. Collective.
   void begin_step(int64_t step);
   /// TRL's metrics of the answers of that step.
@@ -73,6 +71,7 @@ class PolicyRun final : public StepSource {
     std::vector<int32_t> ids;  // with its prompt
     int64_t begin = 0;         // where it begins
     int64_t prompt = 0;
+    std::string text = {};  // what it says; judge() knows it, on rank 0 alone
     double reward = 0, advantage = 0;
 
     std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
@@ -81,7 +80,7 @@ class PolicyRun final : public StepSource {
   /// The tokens of every answer of a step, on all ranks. Collective.
   std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
   /// [answers, functions]; on rank 0 alone.
-  std::vector<double> judge() const;
+  std::vector<double> judge();
   std::string text_of(const Answer& answer) const;
   bool ended(const Answer& answer) const;
   double weight_of(const Answer& answer) const;
@@ -99,11 +98,11 @@ class PolicyRun final : public StepSource {
   PromptOrder order_;
   std::vector<std::unique_ptr<Reward>> rewards_;
   int64_t step_ = -1;
-  std::vector<Answer> answers_;  // of this step
+  std::vector<Answer> answers_;  // those that step_ learns from
   std::vector<double> scores_;   // [answers, functions], NaN: not scored
   AnswerPacking::Parts parts_;
   int64_t room_ = 0;        // the most tokens of a part
-  int64_t row_tokens_ = 0;  // of the parts of this step, padding included
+  int64_t row_tokens_ = 0;  // what each part of step_ is filled up to
 };
 
 }  // namespace nought

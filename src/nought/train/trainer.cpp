@@ -112,7 +112,6 @@ void Trainer::load() {
   note_phase(world_, "loading");
   const fs::path folder = plan_.output_dir;
   if (pairs_) pairs_->begin();
-  if (policy_) policy_->begin();
   if (resumes(mode_)) {
     if (pairs_) find_reference([this] { load_reference(); });
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
@@ -139,7 +138,7 @@ void Trainer::load() {
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
     for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
       for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
-  if (world_.rank() == 0 && policy_) fs::remove(folder / kCompletionsFile);  // of an earlier run
+  if (world_.rank() == 0 && policy_) fs::remove(folder / kCompletionsFile);  // an earlier run left it
   const bool starts_apart = pairs_ && !plan_.alignment.ref_model.empty();
   if (starts_apart) find_reference([this] { load_reference(); });
   load_start();
