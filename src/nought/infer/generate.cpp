@@ -6,9 +6,6 @@
 namespace nought {
 
 namespace {
-/// So many tokens are computed at once: activations stay bounded.
-constexpr int64_t kTokensAtOnce = 4096;
-
 /// Passes what happens to a request on to a TokenSink, and keeps its tokens.
 class ToSink final : public RequestListener {
  public:
@@ -56,6 +53,7 @@ std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int
                              .max_new_tokens = options.max_new_tokens,
                              .sampling = options.sampling,
                              .stop_ids = options.stop_ids};
+    if (!options.seeds.empty()) request.sampling.seed = options.seeds.at(i);
     if (sink.wants_log_probabilities()) request.likeliest = 0;
     numbers.push_back(engine_.submit(std::move(request), std::make_shared<ToSink>(sink, i, produced[i], error)));
   }

@@ -11,11 +11,15 @@ namespace nought {
 /// of a cache for them is a number that int64_t holds. Whether there is memory for it shows when it is made.
 inline constexpr int64_t kMostTokens = int64_t{1} << 24, kMostSequences = int64_t{1} << 16;
 
+/// So many tokens of prompts are computed at once: activations stay bounded.
+inline constexpr int64_t kTokensAtOnce = 4096;
+
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
   int64_t batch = 8;  // how many sequences are computed together
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
+  std::vector<uint64_t> seeds = {};    // of each prompt; none: all have that of `sampling`
 
   /// ConfigError unless numbers of tokens and sequences are within 1 and their bounds, and sampling parameters are
   /// valid.

@@ -1,33 +1,20 @@
 #include "nought/infer/rollout.h"
 
 #include <algorithm>
-#include <exception>
 
-#include "nought/infer/inference_engine.h"
+#include "nought/infer/generate.h"
 
 namespace nought {
 
 namespace {
 
-/// So many tokens of prompts are computed at once.
-constexpr int64_t kPromptTokensAtOnce = 2048;
-
-class AnswerWriter final : public RequestListener {
- public:
-  AnswerWriter(std::vector<int32_t>& answer, const std::vector<int32_t>& stop_ids, std::exception_ptr& error)
-      : answer_(answer), stop_ids_(stop_ids), error_(error) {}
-  bool on_token(const ScoredToken& token) override {
-    answer_.push_back(token.id);
-    return std::find(stop_ids_.begin(), stop_ids_.end(), token.id) == stop_ids_.end();
+/// Ends an answer with any of some tokens.
+struct EndsAnswers final : TokenSink {
+  explicit EndsAnswers(const std::vector<int32_t>& stop_ids) : stop_ids(stop_ids) {}
+  bool on_token(size_t, int32_t token) override {
+    return std::find(stop_ids.begin(), stop_ids.end(), token) == stop_ids.end();
   }
-  void on_end(FinishReason reason, std::exception_ptr error) override {
-    if (reason == FinishReason::failed) error_ = std::move(error);
-  }
-
- private:
-  std::vector<int32_t>& answer_;
-  const std::vector<int32_t>& stop_ids_;
-  std::exception_ptr& error_;
+  const std::vector<int32_t>& stop_ids;
 };
 
 }  // namespace
@@ -35,30 +22,16 @@ class AnswerWriter final : public RequestListener {
 std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context& context, DType dtype,
                                                 std::span<const AnswerRequest> requests,
                                                 const RolloutOptions& options) {
-  std::vector<std::vector<int32_t>> answers(requests.size());
-  if (requests.empty()) return answers;
-  size_t longest = 0;
-  for (const AnswerRequest& each : requests) longest = std::max(longest, each.prompt.size());
-  const int64_t capacity = static_cast<int64_t>(longest) + options.max_completion_length - 1;  // the last is not fed
-  require<ConfigError>(capacity <= decoder.config().most_cached(),
-                       "a prompt of {} tokens and an answer of {} exceed the {} positions of the model: lower "
-                       "alignment.max_completion_length",
-                       longest, options.max_completion_length, decoder.config().max_positions);
-  InferenceEngine engine(decoder, context, dtype,
-                         {.capacity = capacity,
-                          .sequences = std::min(std::ssize(requests), options.sequences),
-                          .max_batch_tokens = kPromptTokensAtOnce});
-  std::exception_ptr error;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const AnswerRequest& each = requests[i];
-    engine.submit({.prompt = {each.prompt.begin(), each.prompt.end()},
-                   .max_new_tokens = options.max_completion_length,
-                   .sampling = {.temperature = options.temperature, .seed = each.seed}},
-                  std::make_shared<AnswerWriter>(answers[i], options.stop_ids, error));
+  std::vector<std::vector<int32_t>> prompts;
+  GenerateOptions generation{.max_new_tokens = options.max_completion_length,
+                             .batch = options.sequences,
+                             .sampling = {.temperature = options.temperature}};
+  for (const AnswerRequest& each : requests) {
+    prompts.emplace_back(each.prompt.begin(), each.prompt.end());
+    generation.seeds.push_back(each.seed);
   }
-  while (!error && engine.step()) continue;
-  if (error) std::rethrow_exception(error);
-  return answers;
+  EndsAnswers ends(options.stop_ids);
+  return generate(decoder, context, dtype, prompts, generation, ends);
 }
 
 void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,
@@ -68,7 +41,7 @@ void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int6
   DecoderCache cache = decoder.make_cache(context, capacity, dtype, sequences);
   const std::vector<int32_t> ids(static_cast<size_t>(prompt_tokens));
   std::vector<NextTokens> next;
-  for (int64_t i = 0, left = kPromptTokensAtOnce; i < sequences && left > 0; ++i) {
+  for (int64_t i = 0, left = kTokensAtOnce; i < sequences && left > 0; ++i) {
     const int64_t fed = std::min(left, prompt_tokens);
     next.push_back({i, std::span(ids).first(static_cast<size_t>(fed))});
     left -= fed;
