@@ -86,15 +86,27 @@ void RewardProgram::take(const std::string& line, std::vector<double>& scores, s
                    "reward {}: {} wrote \"{}\", expected {{\"id\": a number, \"reward\": a number or null}}", name_,
                    command_[0], shown);
   const Json &id = json["id"], &reward = json["reward"];
-  const long place = id.is_number_integer() ? id.get<long>() - first_ : -1;
-  require<IoError>(0 <= place && place < std::ssize(scores), "reward {}: {} wrote \"{}\": nobody asked for that id",
-                   name_, command_[0], shown);
-  const auto at = static_cast<size_t>(place);
+  const long asked = id.is_number_integer() ? id.get<long>() : -1;
+  require<IoError>(first_ <= asked && asked - first_ < std::ssize(scores),
+                   "reward {}: {} wrote \"{}\": nobody asked for that id", name_, command_[0], shown);
+  const auto at = static_cast<size_t>(asked - first_);
   require<IoError>(!known[at], "reward {}: {} wrote \"{}\": that id has its reward already", name_, command_[0], shown);
   require<IoError>(reward.is_null() || (reward.is_number() && std::isfinite(reward.get<double>())),
                    "reward {}: {} wrote \"{}\": a reward is a finite number, or null", name_, command_[0], shown);
   known[at] = true;
   scores[at] = reward.is_null() ? std::numeric_limits<double>::quiet_NaN() : reward.get<double>();
+}
+
+size_t RewardProgram::take_lines(std::vector<double>& scores, std::vector<bool>& known) {
+  size_t begin = 0, taken = 0;
+  for (size_t end = 0; (end = received_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = received_.substr(begin, end - begin);
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    take(line, scores, known);
+    ++taken;
+  }
+  received_.erase(0, begin);
+  return taken;
 }
 
 bool RewardProgram::exchange(const std::string& lines, std::vector<double>& scores) {
@@ -117,12 +129,7 @@ bool RewardProgram::exchange(const std::string& lines, std::vector<double>& scor
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (count <= 0) return false;
     received_.append(buffer.data(), static_cast<size_t>(count));
-    size_t begin = 0;
-    for (size_t stop = 0; (stop = received_.find('\n', begin)) != std::string::npos; begin = stop + 1)
-      if (const std::string line = received_.substr(begin, stop - begin);
-          line.find_first_not_of(" \t\r") != std::string::npos)
-        take(line, scores, known), ++answered;
-    received_.erase(0, begin);
+    answered += take_lines(scores, known);
   }
   return true;
 }

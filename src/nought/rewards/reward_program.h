@@ -31,7 +31,8 @@ class RewardProgram final : public Reward {
   std::string stop();
   /// Sends the lines, and takes as many back as there are answers. False if it has ended.
   bool exchange(const std::string& lines, std::vector<double>& scores);
-  /// Reads a line of its output.
+  /// Takes the whole lines out of received_. Returns how many of them are rewards.
+  size_t take_lines(std::vector<double>& scores, std::vector<bool>& known);
   void take(const std::string& line, std::vector<double>& scores, std::vector<bool>& known) const;
 
   std::string name_;
