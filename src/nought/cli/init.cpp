@@ -20,6 +20,7 @@
 #include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/io/text_file.h"
 #include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
 #include "nought/text/tokenizer.h"
@@ -183,7 +184,7 @@ CorpusFormat format_of(RunKind kind) {
 bool has_messages(const DataPlan& data, CorpusFormat format) {
   for (const SourcePlan& source : data.sources)
     for (const fs::path& file : expand_data_files(source.files))
-      if (corpus_kind(file, MappedFile(file).text(), {.format = format}).form) return true;
+      if (corpus_kind(file, TextBeginning(file).text(), {.format = format}).form) return true;
   return false;
 }
 
@@ -257,8 +258,7 @@ void add_init(CLI::App& app, Invocation& invocation) {
       "KIND", flags->kind,
       "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
       "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), or grpo "
-      "(prompts, "
-      "whose answers rewards judge)");
+      "(prompts, whose answers rewards judge)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
   command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")

@@ -33,8 +33,7 @@ Layout layout_of(const RunPlan& plan) {
   layout.ranks_per_host = launched_on_host().value_or(0);
   if (!plan.data.validates()) layout.evaluation_rows = 0;
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
-    layout.rollout_sequences =
-        layout.writes_answers_together() ? layout.train_batch() : layout.train_batch() / layout.data_ranks();
+    layout.rollout_sequences = layout.train_batch() / (layout.writes_answers_together() ? 1 : layout.data_ranks());
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
   if (!plan.sample) return layout;
