@@ -110,6 +110,14 @@ TEST(Grammar, what_has_no_end_is_refused) {
                 });
               }),
               HasSubstr("itself before it takes any text"));
+  EXPECT_THAT(message_of<ConfigError>([] {
+                states_of([](Grammar& g) {
+                  Grammar::Expression each = g.text("a");
+                  for (int i = 0; i < 100000; ++i) each = g.repeat(each, 0);
+                  return each;
+                });
+              }),
+              HasSubstr("more than 1000 parts within each other"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace nought {
 namespace {
 
 constexpr size_t kMostNodes = size_t{1} << 18;
+constexpr int32_t kDeepest = 1000;                // build() calls itself for a part
 constexpr int64_t kMostBuilt = int64_t{1} << 22;  // counts of counts of nothing make no nodes
 
 std::string utf8_of(char32_t code_point) {
@@ -23,6 +24,9 @@ std::string utf8_of(char32_t code_point) {
 }  // namespace
 
 Grammar::Expression Grammar::add(Item item) {
+  for (const Expression part : item.parts)
+    item.depth = std::max(item.depth, items_[static_cast<size_t>(part)].depth + 1);
+  require<ConfigError>(item.depth < kDeepest, "it has more than {} parts within each other", kDeepest);
   items_.push_back(std::move(item));
   return static_cast<Expression>(items_.size() - 1);
 }
@@ -76,10 +80,14 @@ Grammar::Expression Grammar::without(std::string_view marker) { return add({Kind
 
 Grammar::Rule Grammar::declare() {
   rules_.push_back(-1);
+  names_.emplace_back();
   return static_cast<Rule>(rules_.size() - 1);
 }
 
-void Grammar::define(Rule rule, Expression expression) { rules_[static_cast<size_t>(rule)] = expression; }
+void Grammar::define(Rule rule, Expression expression, std::string name) {
+  rules_[static_cast<size_t>(rule)] = expression;
+  names_[static_cast<size_t>(rule)] = std::move(name);
+}
 
 Grammar::Expression Grammar::call(Rule rule) { return add({Kind::call, {}, {}, rule}); }
 
@@ -184,63 +192,105 @@ void Grammar::finish(Rule start) {
   items_.clear();
 }
 
-void Grammar::remove_endless() {
-  std::vector<bool> live(nodes_.size());  // the end of the rule can be reached
+std::vector<bool> Grammar::nodes_that_end(bool with_bytes) const {
+  std::vector<bool> ending(nodes_.size());
+  std::vector<std::vector<int32_t>> before(nodes_.size());  // nodes that may end once this one does
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    for (const Edge& edge : nodes_[i].edges) {
+      before[static_cast<size_t>(edge.to)].push_back(static_cast<int32_t>(i));
+      if (edge.rule >= 0) before[static_cast<size_t>(start_of(edge.rule))].push_back(static_cast<int32_t>(i));
+    }
   const auto leads_on = [&](const Edge& edge) {
-    return live[static_cast<size_t>(edge.to)] && (edge.rule < 0 || live[static_cast<size_t>(start_of(edge.rule))]);
+    if (edge.rule == Edge::kByte && !with_bytes) return false;
+    return ending[static_cast<size_t>(edge.to)] && (edge.rule < 0 || ending[static_cast<size_t>(start_of(edge.rule))]);
   };
-  for (bool grows = true; grows;) {
-    grows = false;
-    for (size_t i = nodes_.size(); i-- > 0;) {
-      const Node& node = nodes_[i];
-      if (live[i] || !(node.ends || std::any_of(node.edges.begin(), node.edges.end(), leads_on))) continue;
-      live[i] = grows = true;
+  std::vector<int32_t> work;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].ends) work.push_back(static_cast<int32_t>(i));
+  while (!work.empty()) {
+    const auto at = static_cast<size_t>(work.back());
+    work.pop_back();
+    const Node& node = nodes_[at];
+    if (ending[at] || !(node.ends || std::any_of(node.edges.begin(), node.edges.end(), leads_on))) continue;
+    ending[at] = true;
+    work.insert(work.end(), before[at].begin(), before[at].end());
+  }
+  return ending;
+}
+
+void Grammar::remove_endless() {
+  const std::vector<bool> live = nodes_that_end(/*with_bytes=*/true);
+  const auto is_live = [&](Rule rule) { return live[static_cast<size_t>(start_of(rule))]; };
+  if (!is_live(start_)) {
+    std::string name;
+    for (size_t rule = rules_.size(); rule-- > 0;)
+      if (!names_[rule].empty() && !is_live(static_cast<Rule>(rule))) name = names_[rule] + ": ";
+    throw ConfigError(name + "nothing finite satisfies it");
+  }
+  for (Node& node : nodes_)
+    std::erase_if(node.edges, [&](const Edge& edge) {
+      return !live[static_cast<size_t>(edge.to)] || (edge.rule >= 0 && !is_live(edge.rule));
+    });
+}
+
+std::vector<std::vector<Grammar::Rule>> Grammar::first_calls() const {
+  const std::vector<bool> empty = nodes_that_end(/*with_bytes=*/false);
+  std::vector<std::vector<Rule>> calls(rules_.size());
+  std::vector<bool> seen(nodes_.size());
+  for (size_t rule = 0; rule < rules_.size(); ++rule) {
+    std::vector<int32_t> work{starts_[rule]};
+    while (!work.empty()) {
+      const auto at = static_cast<size_t>(work.back());
+      work.pop_back();
+      if (seen[at]) continue;
+      seen[at] = true;
+      for (const Edge& edge : nodes_[at].edges) {
+        if (edge.rule >= 0) calls[rule].push_back(edge.rule);
+        // A rule that may be empty is passed over.
+        if (edge.rule == Edge::kNothing || (edge.rule >= 0 && empty[static_cast<size_t>(start_of(edge.rule))]))
+          work.push_back(edge.to);
+      }
     }
   }
-  require<ConfigError>(live[static_cast<size_t>(this->start())], "nothing finite satisfies it");
-  for (Node& node : nodes_) std::erase_if(node.edges, [&](const Edge& edge) { return !leads_on(edge); });
+  return calls;
 }
 
 void Grammar::refuse_left_recursion() const {
-  // Nodes that are reached without a byte from the start of a rule, with rules that may be empty passed over.
-  std::vector<bool> empty(rules_.size());
-  std::vector<std::vector<bool>> calls(rules_.size());
-  std::vector<int64_t> seen(nodes_.size());  // the search that has last come by
-  int64_t search = 0;
-  for (bool grows = true; grows;) {
-    grows = false;
-    for (size_t rule = 0; rule < rules_.size(); ++rule) {
-      std::vector<int32_t> work{starts_[rule]};
-      std::vector<bool> called(rules_.size());
-      ++search;
-      while (!work.empty()) {
-        const int32_t at = work.back();
-        work.pop_back();
-        if (std::exchange(seen[static_cast<size_t>(at)], search) == search) continue;
-        const Node& node = nodes_[static_cast<size_t>(at)];
-        if (node.ends && !empty[rule]) empty[rule] = grows = true;
-        for (const Edge& edge : node.edges) {
-          if (edge.rule >= 0) called[static_cast<size_t>(edge.rule)] = true;
-          if (edge.rule == Edge::kNothing || (edge.rule >= 0 && empty[static_cast<size_t>(edge.rule)]))
-            work.push_back(edge.to);
-        }
+  const std::vector<std::vector<Rule>> calls = first_calls();
+  enum class Mark : uint8_t { fresh, open, done };
+  std::vector<Mark> marks(rules_.size());
+  for (size_t first = 0; first < rules_.size(); ++first) {
+    std::vector<std::pair<size_t, size_t>> path{{first, 0}};  // rules, and how many calls of each were followed
+    while (!path.empty()) {
+      const auto [rule, followed] = path.back();
+      if (marks[rule] == Mark::done || followed == calls[rule].size()) {
+        marks[rule] = Mark::done;
+        path.pop_back();
+        continue;
       }
-      calls[rule] = called;
+      marks[rule] = Mark::open;
+      ++path.back().second;
+      const auto next = static_cast<size_t>(calls[rule][followed]);
+      if (marks[next] == Mark::open) {
+        const std::string name = names_[next].empty() ? "a part of it" : names_[next] + ": it";
+        throw ConfigError(name + " is itself before it takes any text (left recursion)");
+      }
+      path.emplace_back(next, 0);
     }
   }
-  // A circle of such calls: rules whose calls all lead to finished ones are finished.
-  std::vector<bool> finished(rules_.size());
-  for (bool grows = true; grows;) {
-    grows = false;
-    for (size_t rule = 0; rule < rules_.size(); ++rule) {
-      if (finished[rule]) continue;
-      bool all = true;
-      for (size_t other = 0; other < rules_.size(); ++other) all = all && (!calls[rule][other] || finished[other]);
-      if (all) finished[rule] = grows = true;
-    }
+}
+
+Grammar::CodePoints complement(Grammar::CodePoints ranges) {
+  constexpr char32_t kLast = 0x10FFFF;
+  std::sort(ranges.begin(), ranges.end());
+  Grammar::CodePoints rest;
+  char32_t from = 0;
+  for (const auto& [first, last] : ranges) {
+    if (first > from) rest.emplace_back(from, first - 1);
+    from = std::max<char32_t>(from, last + 1);
   }
-  require<ConfigError>(std::find(finished.begin(), finished.end(), false) == finished.end(),
-                       "a part of it is itself before it takes any text");
+  if (from <= kLast) rest.emplace_back(from, kLast);
+  return rest;
 }
 
 }  // namespace nought

@@ -38,11 +38,12 @@ class Grammar {
   Expression without(std::string_view marker);
 
   Rule declare();
-  void define(Rule rule, Expression expression);
+  /// name: what messages call it, if it is not empty.
+  void define(Rule rule, Expression expression, std::string name = {});
   Expression call(Rule rule);
 
-  /// Makes the automata of the words that `start` has. ConfigError if it has none, if a rule calls itself before it
-  /// takes a byte, or if they become too large.
+  /// Makes the automata of the words that `start` has. ConfigError names a rule if it has none, if a rule calls itself
+  /// before it takes a byte (left recursion), or if they become too large.
   void finish(Rule start);
 
   struct Edge {
@@ -67,6 +68,7 @@ class Grammar {
     std::vector<Expression> parts = {};
     std::string text = {};
     int64_t least = 0, most = 0;
+    int32_t depth = 0;  // of the parts within it
   };
   Expression add(Item item);
   int32_t new_node();
@@ -75,15 +77,23 @@ class Grammar {
   int32_t build(Expression expression, int32_t from);
   int32_t build_repeat(const Item& item, int32_t from);
   int32_t build_marker(const Item& item, int32_t from);
+  /// The nodes from which the end of their rule can be reached, or reached without a byte.
+  std::vector<bool> nodes_that_end(bool with_bytes) const;
   void remove_endless();
   void refuse_left_recursion() const;
+  /// By rule, those that it calls before it takes a byte.
+  std::vector<std::vector<Rule>> first_calls() const;
 
   std::vector<Item> items_;
   std::vector<Expression> rules_;
+  std::vector<std::string> names_;
   std::vector<Node> nodes_;
   std::vector<int32_t> starts_;
   int64_t built_ = 0;  // expressions, counting each place of one
   Rule start_ = 0;
 };
+
+/// The characters that are in none of the ranges.
+Grammar::CodePoints complement(Grammar::CodePoints ranges);
 
 }  // namespace nought

@@ -1,7 +1,9 @@
 // GrammarStates: runs a grammar over bytes. A state is a number; equal ways to go on have equal numbers.
 //
-// A state is the set of places in the automata, each with the stack of calls that it returns to. States and their
-// transitions are made when they are first asked for, and kept (a lazy subset construction).
+// A state is the set of places in the automata, each with the stack of calls that it returns to. Calls of a rule from
+// places with the same stack are one, which returns to all that follows them: otherwise alternatives that begin alike
+// would double the stacks with each level. States and their transitions are made when they are first asked for, and
+// kept (a lazy subset construction).
 #pragma once
 
 #include <array>
@@ -49,14 +51,19 @@ class GrammarStates {
     bool ends = false;
     std::unique_ptr<std::array<State, 256>> next = {};
   };
+  struct Stack {
+    std::vector<int32_t> returns;  // the nodes to return to
+    int32_t below, depth;
+  };
+  class Closure;
   /// The state of these places, and of those that are reached from them without a byte.
-  State state_of(std::vector<Place> places);
+  State state_of(const std::vector<Place>& places);
   bool is_last(int32_t node) const;  // only the end of its rule follows
-  int32_t push(int32_t node, int32_t stack);
+  int32_t push(std::vector<int32_t> returns, int32_t stack);
 
   Grammar grammar_;
-  std::vector<std::pair<int32_t, int32_t>> stacks_;  // the node to return to, and the stack below it
-  std::map<std::pair<int32_t, int32_t>, int32_t> stack_numbers_;
+  std::vector<Stack> stacks_;
+  std::map<std::pair<std::vector<int32_t>, int32_t>, int32_t> stack_numbers_;
   std::vector<Known> states_;
   std::map<std::pair<std::vector<Place>, bool>, State> state_numbers_;
   State start_;

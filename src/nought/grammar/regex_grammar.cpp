@@ -1,6 +1,5 @@
 #include "nought/grammar/regex_grammar.h"
 
-#include <algorithm>
 #include <cctype>
 #include <string>
 
@@ -17,18 +16,6 @@ using CodePoints = Grammar::CodePoints;
 constexpr char32_t kLast = 0x10FFFF;
 constexpr int64_t kMostRepeats = 10000;
 constexpr int kMaxDepth = 100;
-
-CodePoints complement(CodePoints ranges) {
-  std::sort(ranges.begin(), ranges.end());
-  CodePoints rest;
-  char32_t from = 0;
-  for (const auto& [first, last] : ranges) {
-    if (first > from) rest.emplace_back(from, first - 1);
-    from = std::max<char32_t>(from, last + 1);
-  }
-  if (from <= kLast) rest.emplace_back(from, kLast);
-  return rest;
-}
 
 class Reader {
  public:
