@@ -1,7 +1,9 @@
 #include "nought/grammar/token_constraint.h"
 
+#include <array>
 #include <cmath>
 
+#include "grammar/gbnf_samples.h"
 #include "grammar/json_samples.h"
 #include <gtest/gtest.h>
 
@@ -42,7 +44,7 @@ Pieces random_pieces(test::Random& random) {
   for (int byte = 0; byte < 256; ++byte) texts.emplace_back(1, static_cast<char>(byte));
   for (int i = 0; i < 300; ++i) {
     std::string piece;
-    for (int k = 0; k < 2 + i % 5; ++k) piece += "{}[]\":, \nab1-\xC3\xBC\\"[test::below(random, 16)];
+    for (int k = 0; k < 2 + i % 5; ++k) piece += "{}[]\":, \nab1-\xC3\xBC\\(+*)"[test::below(random, 20)];
     texts.push_back(piece);
   }
   return Pieces(texts);
@@ -52,9 +54,11 @@ TEST(TokenConstraint, masks_are_what_trying_each_token_gives) {
   test::Random random(2);
   const Pieces pieces = random_pieces(random);
   const auto tokens = std::make_shared<const TokenBytes>(pieces);
-  for (int i = 0; i < 10; ++i) {
-    const OrderedJson schema = i == 0 ? OrderedJson::object() : test::random_root(random);
+  const std::array<std::string_view, 3> written{test::kArithmetic, test::kJson, test::kLists};
+  for (size_t i = 0; i < 13; ++i) {
+    const OrderedJson schema = i == written.size() ? OrderedJson::object() : test::random_root(random);
     const auto make = [&] {
+      if (i < written.size()) return test::grammar_of_gbnf(written[i]);
       Grammar grammar;
       const Grammar::Rule start = grammar.declare();
       grammar.define(start, json_schema_expression(grammar, schema));

@@ -188,6 +188,24 @@ TEST(Api, what_a_request_asks_of_the_text_holds_whatever_the_model_would_write) 
   EXPECT_THAT(one["choices"][0]["text"].get<std::string>(), testing::AnyOf("yes", "no"));
 }
 
+TEST(Api, an_answer_is_a_word_of_its_grammar) {
+  Served served({.capacity = 200, .sequences = 2});
+  const std::string grammar = "root ::= \"[\" item (\",\" item)* \"]\" # nests\nitem ::= [0-9] | root";
+  for (const Json& field : std::vector<Json>{
+           {{"guided_grammar", grammar}}, {{"grammar", grammar}}, {{"structured_outputs", {{"grammar", grammar}}}}}) {
+    Json body{{"prompt", "x"}, {"seed", 3}, {"max_tokens", 150}, {"temperature", 1}};
+    body.update(field);
+    // The model, whose weights are random, is made to close what it opens.
+    for (const char close : {']', '1', ']'}) body["logit_bias"][std::to_string(static_cast<int>(close))] = 9;
+    const auto [status, json] = served.ask("/v1/completions", body);
+    ASSERT_EQ(status, 200) << json;
+    EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+    const Json value = Json::parse(json["choices"][0]["text"].get<std::string>(), nullptr, false);
+    EXPECT_TRUE(value.is_array()) << json;
+  }
+  EXPECT_EQ(served.ask("/v1/completions", {{"prompt", "x"}, {"grammar", ""}, {"max_tokens", 1}}).first, 200);
+}
+
 TEST(Api, a_call_that_is_asked_for_is_made) {
   Served served({.capacity = 3000, .sequences = 1}, 8, {}, "qwen2_5");
   Json body{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"seed", 1}, {"max_tokens", 300}};
@@ -306,6 +324,14 @@ TEST(Api, each_wrong_request_is_refused_by_name) {
             "response_format.json_schema.schema",
             "the keyword \"uniqueItems\""},
            {{{"messages", hi}, {"guided_regex", "a("}}, 400, "guided_regex", "no ) for a ("},
+           {{{"messages", hi}, {"guided_grammar", "root ::= a\na ::= a \"b\" | \"c\""}},
+            400,
+            "guided_grammar",
+            "rule \"a\", line 2, column 1: it is itself before"},
+           {{{"messages", hi}, {"structured_outputs", {{"grammar", 1}}}},
+            400,
+            "structured_outputs.grammar",
+            "a grammar, as text"},
            {{{"messages", hi}, {"guided_regex", "a"}, {"guided_choice", {"a"}}},
             400,
             "guided_choice",

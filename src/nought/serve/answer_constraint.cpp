@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/grammar/gbnf_grammar.h"
 #include "nought/grammar/json_schema.h"
 #include "nought/grammar/regex_grammar.h"
 
@@ -88,6 +89,8 @@ class Maker {
           return json_schema_expression(grammar_, value);
         case AnswerConstraint::Format::regex:
           return regex_expression(grammar_, value.get<std::string>(), /*whole=*/true, plain);
+        case AnswerConstraint::Format::gbnf:
+          return gbnf_expression(grammar_, value.get<std::string>());
         case AnswerConstraint::Format::choice: {
           std::vector<Expression> ways;
           for (const OrderedJson& each : value) ways.push_back(text(each.get<std::string>()));
@@ -250,13 +253,14 @@ void read_guided(JsonFields& fields, AnswerConstraint& constraint) {
   using Format = AnswerConstraint::Format;
   const auto take = [&](JsonFields& from, const std::string& name, Format format) {
     const OrderedJson* value = from.find(name);
-    if (!value) return;
+    if (!value || (format == Format::gbnf && *value == "")) return;  // llama-server's clients send an empty grammar
     if (constraint.format != Format::free) from.wrong(name, "nothing beside " + constraint.field);
     OrderedJson taken = *value;
     if (format == Format::schema && taken.is_string()) taken = parse_body(taken.get<std::string>());
     const auto is_text = [](const OrderedJson& each) { return each.is_string(); };
     if (format == Format::schema && !taken.is_object()) from.wrong(name, "a schema");
     if (format == Format::regex && !taken.is_string()) from.wrong(name, "a pattern");
+    if (format == Format::gbnf && !taken.is_string()) from.wrong(name, "a grammar, as text");
     if (format == Format::choice &&
         !(taken.is_array() && !taken.empty() && std::all_of(taken.begin(), taken.end(), is_text)))
       from.wrong(name, "a list of texts");
@@ -267,12 +271,15 @@ void read_guided(JsonFields& fields, AnswerConstraint& constraint) {
   take(fields, "guided_json", Format::schema);
   take(fields, "guided_regex", Format::regex);
   take(fields, "guided_choice", Format::choice);
+  take(fields, "guided_grammar", Format::gbnf);
+  take(fields, "grammar", Format::gbnf);
   if (const OrderedJson* outputs = fields.find("structured_outputs")) {
     JsonFields parts(*outputs, "structured_outputs");
     take(parts, "json", Format::schema);
     take(parts, "regex", Format::regex);
     take(parts, "choice", Format::choice);
-    parts.refuse({"grammar", "structural_tag"});
+    take(parts, "grammar", Format::gbnf);
+    parts.refuse({"structural_tag"});
     parts.finish();
   }
 }

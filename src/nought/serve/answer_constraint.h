@@ -17,7 +17,7 @@
 namespace nought {
 
 struct AnswerConstraint {
-  enum class Format : uint8_t { free, object, schema, regex, choice };
+  enum class Format : uint8_t { free, object, schema, regex, choice, gbnf };
   struct Tool {
     std::string name = {};
     OrderedJson parameters = {};  // the schema of its arguments; null: any object
@@ -25,15 +25,15 @@ struct AnswerConstraint {
     std::string field = {};  // of the request, for refusals
   };
   Format format = Format::free;
-  OrderedJson value = {};  // the schema, the pattern, or the list of texts
+  OrderedJson value = {};  // the schema, the pattern, the grammar, or the list of texts
   std::string field = {};  // of the request, for refusals
   std::vector<Tool> tools = {};
   bool must_call = false, parallel = true;
 
   /// Whether anything is not left to the model.
   bool constrains() const;
-  /// The grammar of the answer's text, written in the form that `reply` reads. ApiError names the field whose schema or
-  /// pattern is not supported.
+  /// The grammar of the answer's text, written in the form that `reply` reads. ApiError names the field whose schema,
+  /// pattern or grammar is not supported.
   Grammar grammar(const ReplyParser::Options& reply) const;
 };
 
@@ -42,7 +42,8 @@ void read_tools(JsonFields& fields, const ServedModel& model, AnswerConstraint& 
                 ReplyParser::Options& reply);
 /// "response_format" of a chat.
 void read_response_format(JsonFields& fields, AnswerConstraint& constraint);
-/// vLLM's "guided_json", "guided_regex" and "guided_choice", also as "structured_outputs".
+/// vLLM's "guided_json", "guided_regex", "guided_choice" and "guided_grammar", also as "structured_outputs", and
+/// llama-server's "grammar".
 void read_guided(JsonFields& fields, AnswerConstraint& constraint);
 
 /// Makes masks of constraints, and keeps those of the last ones. What it returns is for the engine's thread.

@@ -83,7 +83,7 @@ void read_common(JsonFields& fields, const ServedModel& model, GenerationRequest
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")
     fields.wrong("service_tier", "\"auto\"");
   read_guided(fields, request.constraint);
-  fields.refuse({"store", "guided_grammar"});
+  fields.refuse({"store"});
 }
 
 /// Checks that prompts and what they may generate fit; without a number, the reply may fill the context.
