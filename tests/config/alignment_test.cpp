@@ -127,6 +127,15 @@ TEST(Alignment, grpo_has_trls_keys_and_defaults) {
   EXPECT_EQ(alignment(R"({"method": "grpo", "epsilon": 0.1})").policy_loss.epsilon_high, 0.1);
   EXPECT_NE(refusal(R"({"method": "grpo", "loss_type": "sapo"})").find("is none of dapo"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "loss_type": "cispo"})").find("set epsilon_high"), std::string::npos);
+  const AlignmentPlan drawn =
+      alignment(R"({"method": "grpo", "top_k": 5, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.2})");
+  EXPECT_EQ(drawn.sampling.top_k, 5);
+  EXPECT_EQ(drawn.sampling.top_p, 0.9);
+  EXPECT_EQ(drawn.sampling.min_p, 0.1);
+  EXPECT_EQ(drawn.sampling.repetition_penalty, 1.2);
+  EXPECT_NE(refusal(R"({"method": "grpo", "top_p": 0})").find("top_p: expected a number > 0"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "top_k": -1})").find("top_k: expected"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "min_p": 2})").find("min_p: expected"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "num_generations": 1})").find("2 answers or more"), std::string::npos);
 }
 

@@ -36,6 +36,18 @@ TEST_F(Rollouts, depend_on_prompt_and_seed_alone) {
   EXPECT_EQ(write({{second, 1}, {first, 2}}, few), (std::vector{all[2], all[1]}));
 }
 
+TEST_F(Rollouts, are_of_the_tokens_that_sampling_leaves) {
+  RolloutOptions options{.max_completion_length = 12, .sampling = {.top_k = 1}};
+  const auto likeliest = write({{first, 1}}, options);
+  EXPECT_EQ(write({{first, 2}}, options), likeliest);
+  options.sampling = {.temperature = 0};
+  EXPECT_EQ(write({{first, 3}}, options), likeliest);
+  options.sampling.repetition_penalty = 50;  // no token comes twice
+  std::vector<int32_t> once = write({{first, 1}}, options)[0];
+  std::sort(once.begin(), once.end());
+  EXPECT_EQ(std::adjacent_find(once.begin(), once.end()), once.end());
+}
+
 TEST_F(Rollouts, end_with_the_token_that_ends_them) {
   const auto whole = write({{first, 1}}, {.max_completion_length = 12})[0];
   ASSERT_EQ(whole.size(), 12U);

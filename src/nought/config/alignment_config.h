@@ -33,6 +33,10 @@ struct AlignmentConfig {
   Setting<ImportanceLevel> importance_sampling_level{ImportanceLevel::token};
   Setting<RewardScale> scale_rewards{RewardScale::group};
   Setting<double> temperature{1.0};
+  Setting<int64_t> top_k{0};
+  Setting<double> top_p{1.0};
+  Setting<double> min_p;
+  Setting<double> repetition_penalty{1.0};
   Setting<int64_t> num_generations{8};
   Setting<int64_t> max_completion_length{512};
   Setting<std::vector<RewardConfig>> reward_funcs;
@@ -78,6 +82,11 @@ struct AlignmentConfig {
       "grpo: what advantages are divided by: the standard deviation of their group, of the batch, or none");
     v("temperature", temperature,
       "grpo: what logits are divided by, when answers are sampled and when they are learned");
+    v("top_k", top_k, "grpo: answers are of the k likeliest tokens at each place alone; 0: of all");
+    v("top_p", top_p, "grpo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
+    v("min_p", min_p, "grpo: of tokens that are at least p times as likely as the likeliest; not given: of all");
+    v("repetition_penalty", repetition_penalty,
+      "grpo: the logits of tokens that were in prompt or answer before are divided by it, negative ones multiplied");
     v("num_generations", num_generations, "grpo: the answers to a prompt, which are compared with each other");
     v("max_completion_length", max_completion_length, "grpo: the most tokens of an answer");
     v("reward_funcs", reward_funcs, "grpo: what judges answers: a list of {type, name, ...}, whose sum is the reward");

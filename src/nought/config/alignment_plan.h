@@ -37,12 +37,20 @@ struct EnumNames<AlignmentMethod> {
   }};
 };
 
+/// Which tokens answers are drawn from, beside the temperature: SamplingParameters. What is learned of them are
+/// probabilities among all tokens, as TRL has it.
+struct AnswerSampling {
+  int64_t top_k = 0;
+  double top_p = 1, min_p = 0, repetition_penalty = 1;
+};
+
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
   LabelLossOptions label_loss = {};    // the loss of kto
   PolicyLossOptions policy_loss = {};  // the loss of grpo
   RewardScale reward_scale = RewardScale::group;
+  AnswerSampling sampling = {};             // grpo: how answers are drawn
   int64_t generations = 8;                  // grpo: the answers to a prompt
   std::vector<RewardConfig> rewards = {};   // grpo: what judges them,
   std::vector<double> reward_weights = {};  // and what each counts

@@ -205,6 +205,24 @@ void take_rewards(Resolver& r) {
     r.plan.resolved.push_back({"reward_funcs", fmt::format("{}", fmt::join(names, ", ")), "alignment.reward_funcs"});
 }
 
+/// How answers are drawn. Rules and defaults are those of TRL.
+void take_sampling(Resolver& r) {
+  const AlignmentConfig& config = r.config.alignment;
+  AnswerSampling& sampling = r.plan.alignment.sampling;
+  const auto take = [&](const char* key, const auto& setting, bool valid, const char* expected) {
+    const auto value = r.section_value(std::string("alignment.") + key, setting);
+    require<ConfigError>(valid, "{}: expected {}, got {}", value.place, expected, value.value);
+    return value.given ? r.note(key, value) : value.value;
+  };
+  const auto is_share = [](double value) { return 0 <= value && value <= 1; };
+  const double top_p = config.top_p.value, penalty = config.repetition_penalty.value;
+  sampling.top_k = take("top_k", config.top_k, config.top_k.value >= 0, "a number >= 0");
+  sampling.top_p = take("top_p", config.top_p, is_share(top_p) && top_p > 0, "a number > 0 and <= 1");
+  sampling.min_p = take("min_p", config.min_p, is_share(config.min_p.value), "a number from 0 to 1");
+  sampling.repetition_penalty =
+      take("repetition_penalty", config.repetition_penalty, std::isfinite(penalty) && penalty > 0, "a number > 0");
+}
+
 void take_grpo(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
@@ -243,6 +261,7 @@ void take_grpo(Resolver& r) {
                        r.origins.place("alignment.num_generations"), plan.generations);
   require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
                        r.origins.place("alignment.max_completion_length"), loss.max_completion_length);
+  take_sampling(r);
   take_rewards(r);
 }
 

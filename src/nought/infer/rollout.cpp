@@ -25,7 +25,7 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
   std::vector<std::vector<int32_t>> prompts;
   GenerateOptions generation{.max_new_tokens = options.max_completion_length,
                              .batch = options.sequences,
-                             .sampling = {.temperature = options.temperature}};
+                             .sampling = options.sampling};
   for (const AnswerRequest& each : requests) {
     prompts.emplace_back(each.prompt.begin(), each.prompt.end());
     generation.seeds.push_back(each.seed);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "nought/infer/sampling.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -19,7 +20,7 @@ struct AnswerRequest {
 
 struct RolloutOptions {
   int64_t max_completion_length = 512;
-  double temperature = 1;
+  SamplingParameters sampling = {};    // each answer has a seed of its own
   std::vector<int32_t> stop_ids = {};  // an answer ends with one of these, which belongs to it
   int64_t sequences = 64;              // how many are written together
 };

@@ -83,8 +83,13 @@ std::vector<std::vector<int32_t>> PolicyRun::write(const std::vector<int64_t>& p
   const Interval own =
       together ? Interval{0, count}
                : Interval{count * samples.rank() / samples.size(), count * (samples.rank() + 1) / samples.size()};
+  const AnswerSampling& sampling = plan_.alignment.sampling;
   const RolloutOptions options{.max_completion_length = plan_.alignment.policy_loss.max_completion_length,
-                               .temperature = plan_.alignment.policy_loss.temperature,
+                               .sampling = {.temperature = plan_.alignment.policy_loss.temperature,
+                                            .top_k = sampling.top_k,
+                                            .top_p = sampling.top_p,
+                                            .min_p = sampling.min_p,
+                                            .repetition_penalty = sampling.repetition_penalty},
                                .stop_ids = stop_ids_};
   model_.expect(decoder_.passes(/*backward=*/false));
   std::vector<std::vector<int32_t>> answers = write_answers(
