@@ -58,6 +58,37 @@ TEST_F(Rollouts, end_with_the_token_that_ends_them) {
   EXPECT_TRUE(write({}, {}).empty());
 }
 
+/// Counts the tokens that need no computing.
+struct Reused final : RequestListener {
+  void on_start(int64_t cached) override { tokens = cached; }
+  bool on_token(const ScoredToken&) override { return true; }
+  int64_t tokens = -1;
+};
+
+TEST_F(Rollouts, of_one_prompt_compute_it_once) {
+  std::vector<int32_t> prompt;
+  for (int32_t id = 1; id <= 40; ++id) prompt.push_back(id);
+  std::vector<int32_t> other = prompt;
+  other.front() = 99;
+  const RolloutOptions options{.max_completion_length = 6};
+  const auto all = write({{prompt, 1}, {prompt, 2}, {other, 1}, {prompt, 3}, {other, 4}}, options);
+  EXPECT_EQ(all[1], write({{prompt, 2}}, options)[0]);
+  EXPECT_EQ(all[3], write({{prompt, 3}}, options)[0]);
+  EXPECT_EQ(all[4], write({{other, 4}}, options)[0]);
+
+  InferenceEngine engine(decoder, context, DType::f32, {.capacity = 64, .sequences = 4});
+  std::vector<std::shared_ptr<Reused>> heard;
+  for (const auto& each : {prompt, prompt, other, prompt})
+    engine.submit({.prompt = each, .max_new_tokens = 2}, heard.emplace_back(std::make_shared<Reused>()));
+  ASSERT_TRUE(engine.step());
+  EXPECT_EQ(heard[1]->tokens, -1);  // it waits for the first
+  ASSERT_TRUE(engine.step());
+  EXPECT_EQ(heard[0]->tokens, 0);
+  EXPECT_EQ(heard[1]->tokens, 39);
+  EXPECT_EQ(heard[2]->tokens, 0);
+  EXPECT_EQ(heard[3]->tokens, 39);
+}
+
 TEST_F(Rollouts, want_the_memory_of_a_dry_run) {
   const auto peak_of = [&](const auto& run) {
     context.memory->ledger().reset_peaks();
@@ -67,7 +98,7 @@ TEST_F(Rollouts, want_the_memory_of_a_dry_run) {
   const RolloutOptions options{.max_completion_length = 8, .sequences = 2};
   const int64_t real = peak_of([&] { write({{first, 1}, {first, 2}, {first, 3}}, options); });
   EXPECT_GT(real, 0);
-  EXPECT_EQ(peak_of([&] { dry_run_answers(decoder, context, DType::f32, 3, 3, options); }), real);
+  EXPECT_EQ(peak_of([&] { dry_run_answers(decoder, context, DType::f32, 3, 3, 3, options); }), real);
 }
 
 }  // namespace

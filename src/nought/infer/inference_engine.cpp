@@ -9,6 +9,16 @@ namespace nought {
 namespace {
 /// Logits of a prompt's tokens that are read at once take at most so many numbers.
 constexpr int64_t kScoredLogits = int64_t{1} << 25;
+/// A prompt waits for so many tokens that another one is about to compute.
+constexpr int64_t kWorthWaiting = 16;
+
+/// How many of its tokens a prompt can have from a sequence of these. The last is always computed, as its logits are
+/// asked for, and so is a prompt whose tokens are scored.
+int64_t common_tokens(const InferenceRequest& request, std::span<const int32_t> ids) {
+  if (request.scores_prompt) return 0;
+  const std::vector<int32_t>& prompt = request.prompt;
+  return std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end() - 1).first - ids.begin();
+}
 }  // namespace
 
 ScoredToken score_token(std::span<const float> logits, int32_t id, int64_t count) {
@@ -89,43 +99,61 @@ void InferenceEngine::admit(int64_t room) {
   while (!waiting_.empty() && !waiting_.front().request.pooling && !free_.empty() && room > 0) {
     Sequence sequence = std::move(waiting_.front());
     waiting_.pop_front();
-    const std::vector<int32_t>& prompt = sequence.request.prompt;
-    sequence.slot = take_slot(prompt);
-    const std::vector<int32_t>& ids = held(sequence);
-    // The last token is always computed, as its logits are asked for, and so is a prompt whose tokens are scored.
-    const int64_t common =
-        sequence.request.scores_prompt
-            ? 0
-            : std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end() - 1).first - ids.begin();
-    const int64_t kept = decoder_.keep_first(cache_, sequence.slot, common);
-    sequence.next.assign(prompt.begin() + kept, prompt.end());
-    prompt_tokens_ += std::ssize(prompt);
-    reused_tokens_ += kept;
-    room -= std::ssize(sequence.next);
-    try {
-      sequence.listener->on_start(kept);
-    } catch (...) {
-      end(sequence, FinishReason::failed, std::current_exception());
-      continue;
-    }
+    sequence.slot = take_slot(sequence.request.prompt);
+    decoder_.keep_first(cache_, sequence.slot, common_tokens(sequence.request, held(sequence)));
+    if (!begin(sequence, running_)) continue;
+    if (!sequence.waits) room -= std::ssize(sequence.next);
     running_.push_back(std::move(sequence));
   }
 }
 
+bool InferenceEngine::begin(Sequence& sequence, std::span<const Sequence> before) {
+  const InferenceRequest& request = sequence.request;
+  int64_t kept = std::ssize(held(sequence)), from = sequence.slot, coming = 0;
+  if (decoder_.shares_beginnings()) {
+    for (int64_t slot = 0; slot < std::ssize(cache_.ids); ++slot)
+      if (const int64_t common = common_tokens(request, cache_.ids[static_cast<size_t>(slot)]); common > kept)
+        kept = common, from = slot;
+    for (const Sequence& each : before)
+      if (each.produced.empty()) coming = std::max(coming, common_tokens(request, each.request.prompt));
+  }
+  sequence.waits = coming >= kept + kWorthWaiting;
+  if (sequence.waits) return true;
+  if (from != sequence.slot) decoder_.copy_first(context_, cache_, from, sequence.slot, kept);
+  sequence.next.assign(request.prompt.begin() + kept, request.prompt.end());
+  sequence.begun = true;
+  prompt_tokens_ += std::ssize(request.prompt);
+  reused_tokens_ += kept;
+  try {
+    sequence.listener->on_start(kept);
+  } catch (...) {
+    end(sequence, FinishReason::failed, std::current_exception());
+    return false;
+  }
+  return true;
+}
+
+void InferenceEngine::begin_waiting() {
+  std::vector<Sequence> all = std::exchange(running_, {});
+  for (Sequence& each : all)
+    if (each.begun || begin(each, running_)) running_.push_back(std::move(each));
+}
+
 void InferenceEngine::plan_step() {
+  begin_waiting();
   int64_t room = options_.max_batch_tokens;
   for (Sequence& each : running_) {
     each.fed = each.produced.empty() ? 0 : 1;
     room -= each.fed;
   }
   for (const Sequence& each : running_)
-    if (each.fed == 0) room -= std::ssize(each.next);
+    if (each.fed == 0) room -= std::ssize(each.next);  // none of one that waits
   admit(room);
   room = options_.max_batch_tokens;
   for (const Sequence& each : running_) room -= each.fed;
   const int64_t limit = decoder_.config().rope.switch_length(), vocab_size = decoder_.config().vocab_size;
   for (Sequence& each : running_) {
-    if (each.fed == 1) continue;
+    if (each.fed == 1 || each.waits) continue;
     const int64_t rest = std::ssize(each.next);
     each.fed = std::clamp<int64_t>(room, 0, rest);
     if (each.request.scores_prompt) each.fed = std::min(each.fed, std::max<int64_t>(1, kScoredLogits / vocab_size));

@@ -2,7 +2,8 @@
 //
 // A step computes at most max_batch_tokens tokens: first the next token of every sequence that generates, then prompts
 // in the order in which they came, in chunks (Orca; vLLM's scheduler). On a CPU the tokens of a request are those that
-// it would get alone, to the bit, whatever runs beside it. Non-goals: threads, text, HTTP.
+// it would get alone, to the bit, whatever runs beside it. What prompts have in common at their beginning is computed
+// once, and copied (Decoder::shares_beginnings()). Non-goals: threads, text, HTTP.
 #pragma once
 
 #include <deque>
@@ -51,7 +52,7 @@ struct ScoredToken {
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
-  /// It has a part of the cache. `cached`: how many tokens of its prompt need no computing.
+  /// Its prompt is computed from here on. `cached`: how many tokens of its prompt need no computing.
   virtual void on_start(int64_t /*cached*/) {}
   /// Receives, in order, each token of a scored prompt but the first.
   virtual void on_prompt_token(const ScoredToken& /*token*/) {}
@@ -80,8 +81,8 @@ class InferenceEngine {
 
   /// ConfigError if the prompt is empty, has ids beyond the vocabulary, or does not fit the cache.
   void check_prompt(std::span<const int32_t> prompt) const;
-  /// Adds a request, which begins when those before it have begun and a part of the cache is free. If the sequence that
-  /// was in that part before begins like it, that beginning is not computed again. Returns its number. ConfigError
+  /// Adds a request, which begins when those before it have begun and a part of the cache is free. If a sequence of the
+  /// cache begins like it, that beginning is not computed again. Returns its number. ConfigError
   /// as check_prompt() and SamplingParameters::validate().
   uint64_t submit(InferenceRequest request, std::shared_ptr<RequestListener> listener);
   /// Ends a request at once, and frees its part of the cache. Nothing happens if it has ended.
@@ -102,11 +103,17 @@ class InferenceEngine {
     int64_t slot = -1;               // its sequence of the cache
     std::vector<int32_t> next = {};  // the tokens to compute next: what is left of the prompt, or the last new token
     std::vector<int32_t> produced = {};
-    int64_t fed = 0;  // tokens of `next` that this step computes
+    int64_t fed = 0;                    // tokens of `next` that this step computes
+    bool begun = false, waits = false;  // the listener knows; others compute the beginning of its prompt
   };
   void admit(int64_t room);
   /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.
   int64_t take_slot(const std::vector<int32_t>& prompt);
+  /// Begins the prompt of a sequence that has a part of the cache: with what another one has in common with it, if that
+  /// is more. Waits if one of those that run before it is about to compute more. False if the listener failed.
+  bool begin(Sequence& sequence, std::span<const Sequence> before);
+  /// Begins the sequences that have waited, in their order, unless they wait on.
+  void begin_waiting();
   void plan_step();
   /// Computes the first of the waiting requests, which asks for an embedding, in a part of the cache that is free.
   void embed();

@@ -23,9 +23,8 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
                                                 std::span<const AnswerRequest> requests,
                                                 const RolloutOptions& options) {
   std::vector<std::vector<int32_t>> prompts;
-  GenerateOptions generation{.max_new_tokens = options.max_completion_length,
-                             .batch = options.sequences,
-                             .sampling = options.sampling};
+  GenerateOptions generation{
+      .max_new_tokens = options.max_completion_length, .batch = options.sequences, .sampling = options.sampling};
   for (const AnswerRequest& each : requests) {
     prompts.emplace_back(each.prompt.begin(), each.prompt.end());
     generation.seeds.push_back(each.seed);
@@ -35,13 +34,14 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
 }
 
 void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,
-                     const RolloutOptions& options) {
+                     int64_t generations, const RolloutOptions& options) {
   const int64_t sequences = std::min(requests, options.sequences);
   const int64_t capacity = prompt_tokens + options.max_completion_length - 1;
   DecoderCache cache = decoder.make_cache(context, capacity, dtype, sequences);
   const std::vector<int32_t> ids(static_cast<size_t>(prompt_tokens));
   std::vector<NextTokens> next;
-  for (int64_t i = 0, left = kTokensAtOnce; i < sequences && left > 0; ++i) {
+  const int64_t step = decoder.shares_beginnings() ? generations : 1;
+  for (int64_t i = 0, left = kTokensAtOnce; i < sequences && left > 0; i += step) {
     const int64_t fed = std::min(left, prompt_tokens);
     next.push_back({i, std::span(ids).first(static_cast<size_t>(fed))});
     left -= fed;

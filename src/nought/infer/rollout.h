@@ -27,11 +27,13 @@ struct RolloutOptions {
 
 /// The tokens of the answer to each request. Ranks that gather parameters together give the same requests. ConfigError
 /// if a prompt and its answer exceed what the model knows. The cache of keys and values lives as long as the call.
+/// Neighbours with the same prompt have it computed once.
 std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context& context, DType dtype,
                                                 std::span<const AnswerRequest> requests, const RolloutOptions& options);
 
-/// Runs the passes of write_answers() that need the most memory, of `requests` with prompts of so many tokens.
+/// Runs the passes of write_answers() that need the most memory, of `requests` with prompts of so many tokens, of which
+/// `generations` neighbours have the same.
 void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,
-                     const RolloutOptions& options);
+                     int64_t generations, const RolloutOptions& options);
 
 }  // namespace nought

@@ -358,6 +358,19 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
   return kept;
 }
 
+void Decoder::copy_first(const Context& context, DecoderCache& cache, int64_t from, int64_t to, int64_t count) const {
+  require(shares_beginnings() && from != to, "sequence {} can not begin like {}", to, from);
+  const std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(from));
+  require(count <= std::ssize(ids), "sequence {} has {} tokens, not {}", from, ids.size(), count);
+  const auto rows = [&](const Tensor& of, int64_t sequence) {
+    return of.slice(sequence * cache.capacity, sequence * cache.capacity + count);
+  };
+  for (const KvCache& layer : cache.layers)
+    for (const Tensor& each : {layer.k, layer.v})
+      if (each.defined()) context.copy(rows(each, from), rows(each, to));
+  cache.ids.at(static_cast<size_t>(to)).assign(ids.begin(), ids.begin() + count);
+}
+
 Tensor Decoder::step_values(const Context& context) {
   const Tensor maxima = fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
   if (num_routers_ == 0) return maxima;

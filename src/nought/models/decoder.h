@@ -72,6 +72,11 @@ class Decoder final : public Model {
   /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer
   /// sequence. It is 0 as well if any are removed and layers keep states, of which they have the last alone.
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
+  /// Whether the first tokens of a sequence leave in the cache what they leave there alone, whatever follows.
+  bool shares_beginnings() const { return !config_.keeps_states() && config_.rope.switch_length() == 0; }
+  /// Gives a sequence of the cache the first `count` tokens of another one in place of its own. Where
+  /// shares_beginnings().
+  void copy_first(const Context& context, DecoderCache& cache, int64_t from, int64_t to, int64_t count) const;
   /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
   Tensor step_values(const Context& context) override;

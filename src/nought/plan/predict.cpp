@@ -34,6 +34,7 @@ Layout layout_of(const RunPlan& plan) {
   if (!plan.data.validates()) layout.evaluation_rows = 0;
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
     layout.rollout_sequences = layout.train_batch() / (layout.writes_answers_together() ? 1 : layout.data_ranks());
+    layout.rollout_generations = plan.alignment.generations;
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
   if (!plan.sample) return layout;
@@ -171,7 +172,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     const int64_t longest = layout.row_tokens > 0 ? layout.row_tokens / layout.micro_batch : layout.seq_length;
     model.expect(decoder.passes(/*backward=*/false));
     dry_run_answers(decoder, model.context(), model.options().dtype, longest - layout.rollout_new_tokens,
-                    layout.rollout_sequences, {.max_completion_length = layout.rollout_new_tokens});
+                    layout.rollout_sequences, layout.rollout_generations,
+                    {.max_completion_length = layout.rollout_new_tokens});
     model.expect({});
   }
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
