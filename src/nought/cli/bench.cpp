@@ -8,6 +8,7 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/bench/swap.h"
+#include "nought/cli/bench_serve.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/flight.h"
@@ -326,16 +327,18 @@ void add_io(CLI::App& bench, Invocation& invocation) {
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App* bench =
-      add_command(app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits",
-                  {"nought bench step W1 --ranks 2 --stage 2", "nought bench step run.json --ranks 4",
-                   "nought bench matmul --json", "nought bench collectives --ranks 2", "nought bench io /local_nvme"});
+  CLI::App* bench = add_command(
+      app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits; and servers",
+      {"nought bench step W1 --ranks 2 --stage 2", "nought bench step run.json --ranks 4", "nought bench matmul --json",
+       "nought bench collectives --ranks 2", "nought bench io /local_nvme",
+       "nought bench serve MODEL_DIR --clients 1,8", "nought bench serve http://127.0.0.1:8080 --rate 2"});
   bench->require_subcommand(1);
   add_step(*bench, invocation);
   add_kernels(*bench, invocation);
   add_decode(*bench, invocation);
   add_collectives(*bench, invocation);
   add_io(*bench, invocation);
+  add_bench_serve(*bench, invocation);
 }
 
 }  // namespace nought

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include "nought/base/text.h"
