@@ -69,8 +69,22 @@ TEST_F(HeadsTest, heads_out_of_bounds_or_on_each_other_are_refused) {
   EXPECT_THROW(run(op), ShapeError);
   op.to = heads(DType::f32, 8, 0, 2), op.to.head_stride = 7;
   EXPECT_THROW(run(op), ShapeError);
-  op.to = heads(DType::bf16, 8, 0, 2);
+  op.to = heads(DType::bf16, 8, 0, 2), op.accumulate = true;
   EXPECT_THROW(run(op), ShapeError);
+}
+
+TEST_F(HeadsTest, copies_to_another_dtype_are_rounded_once) {
+  for_each_instruction_set([&] {
+    for (const DType from : kCpuDTypes)
+      for (const DType to : kCpuDTypes) {
+        const CopyHeads op{heads(from, 31, 2, 1), heads(to, 31, 0, 2), kTokens, kHeads, 31};
+        CopyHeads expected = op;
+        expected.from = widened(op.from), expected.to = widened(op.to);
+        run(op);
+        reference::run(expected);
+        expect_rounded(op.to.base, expected.to.base, 0);
+      }
+  });
 }
 
 }  // namespace

@@ -125,6 +125,15 @@ class OperationSamples {
   }
 
   CopyHeads make(Of<CopyHeads>) { return {.from = heads(), .to = heads(), .tokens = 3, .num_heads = 2, .head_dim = 4}; }
+  EncodeHeads make(Of<EncodeHeads>) {
+    return {.from = heads(),
+            .to = {.base = Tensor::zeros(memory_, {4, 8}, DType::u8, Category::activations), .token_stride = 8},
+            .scales = values({2, 4}),
+            .first = 1,
+            .tokens = 3,
+            .num_heads = 2,
+            .head_dim = 4};
+  }
   SumHeads make(Of<SumHeads>) { return {.from = heads(), .to = heads(), .tokens = 3, .num_heads = 2, .head_dim = 4}; }
   Rope make(Of<Rope>) {
     return {.x = heads(),

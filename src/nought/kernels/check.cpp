@@ -246,7 +246,8 @@ void check_shapes(const EmbeddingBackward& op) {
 
 void check_shapes(const CopyHeads& op) {
   check_float({"CopyHeads", "from", op.from.base});
-  check_dtype({"CopyHeads", "to", op.to.base}, op.from.base.dtype());
+  check_float({"CopyHeads", "to", op.to.base});
+  if (op.accumulate) check_dtype({"CopyHeads", "to", op.to.base}, op.from.base.dtype());
   check_heads("CopyHeads", op.from, op.tokens, op.broadcast ? 1 : op.num_heads, op.head_dim);
   check_heads("CopyHeads", op.to, op.tokens, op.num_heads, op.head_dim);
 }

@@ -36,7 +36,7 @@
   X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward) X(Dropout)                                               \
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
-  X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
+  X(CopyHeads) X(EncodeHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)             \
   X(ShortConv) X(ShortConvBackward) X(DeltaRule) X(DeltaRuleBackward) X(Gate) X(GateBackward)                                                                               \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \

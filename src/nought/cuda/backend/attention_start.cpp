@@ -73,7 +73,9 @@ bool are_taken(const AttentionShape& shape) {
 
 }  // namespace
 
-bool fits(const Attention& op) { return are_taken(op.shape); }
+bool fits(const Attention& op) {
+  return are_taken(op.shape) && op.k.base.dtype() == op.q.base.dtype();  // caches of another dtype run on the host
+}
 bool fits(const AttentionBackward& op) { return are_taken(op.shape); }
 
 void start(const Attention& op, Place& at) {

@@ -9,6 +9,8 @@ HeadArray heads_of(const Heads& heads, int64_t head_dim) {
   return {array, heads.token_stride, heads.stride(head_dim)};
 }
 
+bool fits(const CopyHeads& op) { return op.from.base.dtype() == op.to.base.dtype(); }
+
 void start(const CopyHeads& op, Place& at) {
   HeadArray from = heads_of(op.from, op.head_dim);
   if (op.broadcast) from.head_stride = 0;

@@ -17,6 +17,7 @@
 
 #include "nought/kernels/cpu/attention.h"
 #include "nought/kernels/cpu/attention_products-inl.h"
+#include "nought/kernels/cpu/head_codes-inl.h"
 #include "nought/kernels/cpu/math-inl.h"
 #include "nought/kernels/cpu/simd-inl.h"
 
@@ -48,13 +49,32 @@ HWY_INLINE void store_row(const float* from, int64_t count, float factor, T* to,
         [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
 }
 
-/// One block of keys or values as fp32 rows of head_dim elements.
+/// visit() of what keys and values consist of: codes, too.
+template <class F>
+HWY_INLINE void visit_keys(DType dtype, const F& f) {
+  if (dtype == DType::i8) return f(TypeTag<int8_t>{});
+  if (dtype == DType::u8) return f(TypeTag<e4m3_t>{});
+  visit(dtype, f);
+}
+
+/// One block of keys or values as fp32 rows of head_dim elements; codes without their scales.
 inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval keys, float* to) {
-  visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
-    const auto* from =
-        x.base.data<typename decltype(tag)::type>() + x.at(rows.key_token(keys.begin), rows.kv_head, head_dim);
-    for (int64_t j = 0; j < keys.size(); ++j) load_row(from + j * x.token_stride, head_dim, to + j * head_dim);
+  visit_keys(x.base.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const T* from = head_elements<T>(x.base) + x.at(rows.key_token(keys.begin), rows.kv_head, head_dim);
+    for (int64_t j = 0; j < keys.size(); ++j) {
+      if constexpr (sizeof(T) == 1) {
+        load_codes(from + j * x.token_stride, head_dim, to + j * head_dim);
+      } else {
+        load_row(from + j * x.token_stride, head_dim, to + j * head_dim);
+      }
+    }
   });
+}
+
+/// The scales of a block's codes, from the first of its keys on.
+inline const float* scales_of(const AttentionRows& rows, const Tensor& scales, Interval keys) {
+  return scales.data<float>() + rows.kv_head * scales.dim(1) + rows.key_token(keys.begin);
 }
 
 /// Fetches the block of keys or values that begins at `key` while the one before is multiplied: rows are far apart, and

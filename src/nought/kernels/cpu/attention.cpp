@@ -99,6 +99,18 @@ HWY_INLINE void stream_softmax(const Tile& scores, int64_t keys, const See& see,
   hn::StoreU(hn::Add(even, odd), d, all.total);
 }
 
+/// Row j of a tile of [keys, columns] times scales[j].
+inline void scale_tile(Tile tile, const float* scales, int64_t keys, int64_t columns) {
+  const F32 d;
+  for (int64_t j = 0; j < keys; ++j) {
+    const auto scale = hn::Set(d, scales[j]);
+    for (int64_t i = 0; i < columns; i += lanes()) {
+      float* at = tile.data + j * tile.stride + i;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), scale), d, at);
+    }
+  }
+}
+
 /// The products of a panel in fp32.
 class FloatProducts {
  public:
@@ -117,9 +129,11 @@ class FloatProducts {
     }
   }
 
-  void load_block(Interval block) const {
+  void load_block(Interval block) {
     load_keys(rows_, op_.k, op_.shape.head_dim, block, keys_.data<float>());
     load_keys(rows_, op_.v, op_.shape.value_dim(), block, values_);
+    if (op_.reads_codes())
+      key_scales_ = scales_of(rows_, op_.k_scales, block), value_scales_ = scales_of(rows_, op_.v_scales, block);
   }
 
   /// scores: [keys, rows] of the rows from `row` of the panel on, with keys of the block.
@@ -127,12 +141,14 @@ class FloatProducts {
     const int64_t head_dim = op_.shape.head_dim;
     unit_.multiply({keys_.data<float>() + keys.begin * head_dim, head_dim, 1}, {queries(row), kAttentionBlock},
                    head_dim, scores, keys.size(), rows, false);
+    if (key_scales_) scale_tile(scores, key_scales_ + keys.begin, keys.size(), rows);
   }
 
   FloatWeights weights(Tile scores, int64_t column) const { return {{scores.data + column, scores.stride}}; }
 
   void add_values(Tile scores, int64_t rows, Interval keys, float* out) const {
     const int64_t value_dim = op_.shape.value_dim();
+    if (value_scales_) scale_tile(scores, value_scales_ + keys.begin, keys.size(), rows);
     unit_.multiply({values_ + keys.begin * value_dim, 1, value_dim}, {scores.data, scores.stride}, keys.size(),
                    {out, kAttentionBlock}, value_dim, rows, true);
   }
@@ -148,6 +164,7 @@ class FloatProducts {
   int64_t width_;
   Scratch queries_, keys_;
   float* values_;
+  const float *key_scales_ = nullptr, *value_scales_ = nullptr;  // of the block's codes
 };
 
 #if HWY_TARGET == HWY_AVX3
@@ -266,7 +283,7 @@ void attend_by(const Attention& op, const AttentionRows& rows, Interval panel) {
   float *out = scratch.data<float>(), *largest = out + height * width, *total = largest + height;
   const Tile scores{total + height, kAttentionBlock};
   const ScoreScale scale(op.shape);
-  const Products products(op, rows, panel);
+  Products products(op, rows, panel);
   std::fill_n(out, height * (width + 2), 0.0f);
   start_softmax(op, rows, panel, largest, total);
   for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
@@ -286,8 +303,13 @@ void attend_by(const Attention& op, const AttentionRows& rows, Interval panel) {
 /// One panel of rows: softmax(scale * q k^T) v.
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
   if (is_direct(op, panel.size())) return attend_directly(op, rows, panel);
+  if (op.k.base.dtype() == DType::i8) {  // products of codes are for few rows at a time
+    for (int64_t i = panel.begin; i < panel.end; i += kDirectRows)
+      attend_directly(op, rows, {i, std::min(i + kDirectRows, panel.end)});
+    return;
+  }
 #if HWY_TARGET == HWY_AVX3
-  if (takes_dots(op.shape, op.q.base.dtype())) return attend_by<DotProducts>(op, rows, panel);
+  if (takes_dots(op)) return attend_by<DotProducts>(op, rows, panel);
 #endif
   attend_by<FloatProducts>(op, rows, panel);
 }

@@ -24,6 +24,11 @@ inline bool takes_dots(const AttentionShape& shape, DType dtype) {
   return dtype == DType::bf16 && has_bf16_units() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
 }
 
+/// The forward pass: keys and values of another dtype, as a cache may have them, are multiplied as fp32.
+inline bool takes_dots(const Attention& op) {
+  return op.k.base.dtype() == op.q.base.dtype() && takes_dots(op.shape, op.q.base.dtype());
+}
+
 /// The rows of one key/value head of one sequence.
 struct AttentionRows {
   const AttentionShape& shape;

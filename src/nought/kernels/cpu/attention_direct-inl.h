@@ -28,6 +28,7 @@ struct DirectRows {
   float* out;            // [rows, value_width]: sum of exp(score - largest) * value
   int64_t width, value_width;
   float largest[kDirectRows], total[kDirectRows];
+  float query_scales[kDirectRows];  // of queries in codes
 };
 
 /// What rows have gathered before their first key: nothing, or their heads' sinks.
@@ -53,16 +54,23 @@ inline void store_results(const Attention& op, const AttentionRows& rows, Interv
   store_rows(rows, {op.out, 0, op.shape.num_heads * value_dim}, value_dim, part, factors, out, width);
 }
 
-/// How a query's bits come about where the rows of a panel are multiplied by fp32 multiply-adds: FloatProducts.
+/// How a query's bits come about where the rows of a panel are multiplied by fp32 multiply-adds: FloatProducts. T: what
+/// keys and values consist of.
 template <class T>
 struct DirectFloats {
   using Element = T;
-  using Keys = std::conditional_t<std::is_same_v<T, bf16_t>, WidenedPairs, WideWords<T>>;
-  using Values = WideWords<T>;
+  static constexpr bool kIsCode = sizeof(T) == 1;
+  using Keys = std::conditional_t<std::is_same_v<T, bf16_t>, WidenedPairs,
+                                  std::conditional_t<kIsCode, CodeWords<T>, WideWords<T>>>;
+  using Values = std::conditional_t<kIsCode, WideCodes<T>, WideWords<T>>;
   static constexpr float kSlack = kFloatSlack;
 
   /// to: a row of factors for a query.
-  static void load_query(const float* query, int64_t count, float* to) { std::copy_n(query, count, to); }
+  static float load_query(const float* query, int64_t count, float* to) {
+    if constexpr (std::is_same_v<T, int8_t>) return encode_head(query, count, reinterpret_cast<int16_t*>(to));
+    std::copy_n(query, count, to);
+    return 1;
+  }
   static void round(float* /*weights*/) {}
 };
 
@@ -71,14 +79,16 @@ struct DirectFloats {
 /// How they come about by dot products: DotProducts.
 struct DirectDots {
   using Element = bf16_t;
+  static constexpr bool kIsCode = false;
   using Keys = DottedPairs;
   using Values = DottedPairs;
   static constexpr float kSlack = kPairedSlack;
 
   /// The query was bf16, so nothing is rounded.
-  static void load_query(const float* query, int64_t count, float* to) {
+  static float load_query(const float* query, int64_t count, float* to) {
     auto* elements = reinterpret_cast<bf16_t*>(to);
     for (int64_t i = 0; i < count; ++i) elements[i] = bf16_t(query[i]);
+    return 1;
   }
   /// weights: kAttentionBlock numbers, to pairs of bf16 in their place.
   static void round(float* weights) {
@@ -102,6 +112,20 @@ void score_keys(const typename Keys::Element* keys, int64_t stride, int64_t coun
   std::fill_n(all.scores, rows * kAttentionBlock, 0.0f);
   add_tiles<Keys>(all.queries, all.width, all.keys, kAttentionBlock, ceil_div(head_dim, Keys::kElements), all.scores,
                   rows, count);
+}
+
+/// Likewise of keys in int8_t, whose queries are int16_t: products and sums are whole numbers.
+inline void score_codes(const int8_t* keys, int64_t stride, int64_t count, int64_t head_dim, int64_t rows,
+                        const DirectRows& all) {
+  const F32 d;
+  std::fill_n(all.scores, rows * kAttentionBlock, 0.0f);
+  for (int64_t j = 0; j < count; j += lanes())
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto* query = reinterpret_cast<const int16_t*>(all.queries + i * all.width);
+      const auto sums = dot_codes(query, keys + j * stride, stride, std::min(lanes(), count - j), head_dim);
+      hn::StoreU(hn::Mul(hn::ConvertTo(d, sums), hn::Set(d, all.query_scales[i])), d,
+                 all.scores + i * kAttentionBlock + j);
+    }
 }
 
 /// out[i] += sum over j < count of weights[i] at j times values[j], for kRows rows and kVectors vectors.
@@ -193,6 +217,16 @@ inline void stream_row(Interval visible, float* scores, float factor, float slac
   all.total[row] = even + odd;
 }
 
+/// The first scores or weights of each row times the scales of the codes that they belong to.
+inline void scale_rows(const float* scales, int64_t count, int64_t rows, float* scores) {
+  const F32 d;
+  HWY_ALIGN float all[kAttentionBlock] = {};
+  std::copy_n(scales, count, all);
+  for (int64_t i = 0; i < rows; ++i, scores += kAttentionBlock)
+    for (int64_t j = 0; j < count; j += lanes())
+      hn::StoreU(hn::Mul(hn::LoadU(d, scores + j), hn::Load(d, all + j)), d, scores + j);
+}
+
 /// One block of keys: first, count of them, from the first that a row of the panel sees on.
 template <class Direct>
 void gather_block(const Attention& op, const AttentionRows& rows, Interval panel, Interval keys,
@@ -200,10 +234,15 @@ void gather_block(const Attention& op, const AttentionRows& rows, Interval panel
   const AttentionShape& s = op.shape;
   using T = typename Direct::Element;
   const auto at = [&](const Heads& x, int64_t dim) {
-    return x.base.data<T>() + x.at(rows.key_token(keys.begin), rows.kv_head, dim);
+    return head_elements<T>(x.base) + x.at(rows.key_token(keys.begin), rows.kv_head, dim);
   };
-  score_keys<typename Direct::Keys>(at(op.k, s.head_dim), op.k.token_stride, keys.size(), s.head_dim, panel.size(),
-                                    all);
+  if constexpr (std::is_same_v<T, int8_t>) {
+    score_codes(at(op.k, s.head_dim), op.k.token_stride, keys.size(), s.head_dim, panel.size(), all);
+  } else {
+    score_keys<typename Direct::Keys>(at(op.k, s.head_dim), op.k.token_stride, keys.size(), s.head_dim, panel.size(),
+                                      all);
+  }
+  if (Direct::kIsCode) scale_rows(scales_of(rows, op.k_scales, keys), keys.size(), panel.size(), all.scores);
   if (scale.is_pass()) scale.pass({all.scores, kAttentionBlock}, panel.size(), keys.size());
   for (int64_t i = 0; i < panel.size(); ++i) {
     const Interval seen = intersect(visible_keys(s, rows.span, rows.query(panel.begin + i)), keys);
@@ -211,6 +250,7 @@ void gather_block(const Attention& op, const AttentionRows& rows, Interval panel
     stream_row({seen.begin - keys.begin, seen.end - keys.begin}, scores, scale.factor, Direct::kSlack, all, i);
     Direct::round(scores);
   }
+  if (Direct::kIsCode) scale_rows(scales_of(rows, op.v_scales, keys), keys.size(), panel.size(), all.scores);
   int64_t i = 0;
   const auto add = [&](auto count) HWY_ATTR {
     constexpr int kRows = decltype(count)::value;
@@ -233,9 +273,10 @@ void attend_directly_by(const Attention& op, const AttentionRows& rows, Interval
       bytes_for<float>(panel.size() * (2 * width + value_width + kAttentionBlock) + width * kAttentionBlock));
   float *wide = scratch.data<float>(), *queries = wide + panel.size() * width, *keys = queries + panel.size() * width,
         *scores = keys + width * kAttentionBlock, *out = scores + panel.size() * kAttentionBlock;
-  DirectRows all{queries, keys, scores, out, width, value_width, {}, {}};
+  DirectRows all{queries, keys, scores, out, width, value_width, {}, {}, {}};
   load_rows(rows, op.q, s.head_dim, panel, panel.size(), width, wide);
-  for (int64_t i = 0; i < panel.size(); ++i) Direct::load_query(wide + i * width, width, queries + i * width);
+  for (int64_t i = 0; i < panel.size(); ++i)
+    all.query_scales[i] = Direct::load_query(wide + i * width, width, queries + i * width);
   std::fill_n(out, panel.size() * value_width, 0.0f);
   start_softmax(op, rows, panel, all.largest, all.total);
   const ScoreScale scale(s);
@@ -248,15 +289,16 @@ void attend_directly_by(const Attention& op, const AttentionRows& rows, Interval
 
 /// Whether so few rows are taken as they are: AMX multiplies them in tiles, in an order of its own.
 inline bool is_direct(const Attention& op, int64_t rows) {
-  return rows <= kDirectRows && !(takes_dots(op.shape, op.q.base.dtype()) && tile_unit() != TileUnit::none);
+  return rows <= kDirectRows && !(takes_dots(op) && tile_unit() != TileUnit::none);
 }
 
 inline void attend_directly(const Attention& op, const AttentionRows& rows, Interval panel) {
 #if HWY_TARGET == HWY_AVX3
-  if (takes_dots(op.shape, op.q.base.dtype())) return attend_directly_by<DirectDots>(op, rows, panel);
+  if (takes_dots(op)) return attend_directly_by<DirectDots>(op, rows, panel);
 #endif
-  visit(op.k.base.dtype(),
-        [&](auto tag) HWY_ATTR { attend_directly_by<DirectFloats<typename decltype(tag)::type>>(op, rows, panel); });
+  visit_keys(op.k.base.dtype(), [&](auto tag) HWY_ATTR {
+    attend_directly_by<DirectFloats<typename decltype(tag)::type>>(op, rows, panel);
+  });
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE

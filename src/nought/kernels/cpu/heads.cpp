@@ -2,6 +2,7 @@
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/targets.h"
+#include "nought/kernels/head_codes.h"
 #include "nought/kernels/reference/reference.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -46,6 +47,25 @@ void sum_heads(const SumHeads& op, Interval tokens) {
   });
 }
 
+/// The heads of tokens in another dtype.
+void round_heads(const CopyHeads& op, Interval tokens) {
+  visit(op.from.base.dtype(), [&](auto from_tag) HWY_ATTR {
+    using From = typename decltype(from_tag)::type;
+    visit(op.to.base.dtype(), [&](auto to_tag) HWY_ATTR {
+      using To = typename decltype(to_tag)::type;
+      const F32 d;
+      for (int64_t t = tokens.begin; t < tokens.end; ++t) {
+        for (int64_t h = 0; h < op.num_heads; ++h) {
+          const From* from = op.from.base.data<From>() + op.from.at(t, op.broadcast ? 0 : h, op.head_dim);
+          To* to = op.to.base.data<To>() + op.to.at(t, h, op.head_dim);
+          sweep(d, 0, op.head_dim,
+                [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
+        }
+      }
+    });
+  });
+}
+
 }  // namespace nought::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -54,6 +74,7 @@ namespace nought::cpu {
 
 HWY_EXPORT(add_heads);
 HWY_EXPORT(sum_heads);
+HWY_EXPORT(round_heads);
 
 namespace {
 
@@ -73,13 +94,36 @@ void copy_heads(const CopyHeads& op, Interval tokens) {
 }  // namespace
 
 void run(const CopyHeads& op) {
-  if (op.to.base.dtype() == DType::f64) return reference::run(op);
+  if (op.to.base.dtype() == DType::f64 || op.from.base.dtype() == DType::f64) return reference::run(op);
   check(op);
   parallel_rows(op.tokens, op.num_heads * op.head_dim, [&](int64_t begin, int64_t end) {
     if (op.accumulate) {
       HWY_DYNAMIC_DISPATCH(add_heads)(op, {begin, end});
+    } else if (op.to.base.dtype() != op.from.base.dtype()) {
+      HWY_DYNAMIC_DISPATCH(round_heads)(op, {begin, end});
     } else {
       copy_heads(op, {begin, end});
+    }
+  });
+}
+
+void run(const EncodeHeads& op) {
+  check(op);
+  const int64_t stride = op.scales.dim(1);
+  float* scales = op.scales.data<float>() + op.first;
+  visit_head_elements(op.to.base.dtype(), [&](auto code_tag) {
+    using Code = typename decltype(code_tag)::type;
+    if constexpr (sizeof(Code) == 1) {
+      visit_float(op.from.base.dtype(), [&](auto tag) {
+        const auto* from = op.from.base.data<typename decltype(tag)::type>();
+        auto* to = head_elements<Code>(op.to.base);
+        parallel_rows(op.tokens, op.num_heads * op.head_dim, [&](int64_t begin, int64_t end) {
+          for (int64_t t = begin; t < end; ++t)
+            for (int64_t h = 0; h < op.num_heads; ++h)
+              scales[h * stride + t] = encode_head(from + op.from.at(t, h, op.head_dim), op.head_dim,
+                                                   to + op.to.at(op.first + t, h, op.head_dim));
+        });
+      });
     }
   });
 }

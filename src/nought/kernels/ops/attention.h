@@ -88,12 +88,19 @@ inline Interval visible_keys(const AttentionShape& s, const AttentionSpan& span,
   return {std::clamp<int64_t>(begin, 0, span.k_length), std::clamp<int64_t>(end, 0, span.k_length)};
 }
 
-/// See AttentionShape.
+/// See AttentionShape. A cache may hold k and v in another dtype than that of q: in a float dtype, or in the codes of
+/// EncodeHeads with their scales, [num_kv_heads, at least k_tokens()] f32. Then q_i . k_j above is the product of codes
+/// times their scales: queries of i8 keys are rounded as EncodeHeads does, but to 14 bits and a sign; the probability
+/// meets a value's codes times the value's scale, and lse is that of the probabilities alone.
 struct Attention {
   AttentionShape shape;
   Heads q, k, v;
   Tensor out, lse;
   Tensor sinks = {};
+  Tensor k_scales = {}, v_scales = {};
+
+  /// Whether k and v are codes.
+  bool reads_codes() const { return !is_float(k.base.dtype()); }
 
   template <class V>
   void visit(V& visitor) const {
@@ -101,6 +108,8 @@ struct Attention {
     visitor("k", k.rows(shape.k_tokens(), shape.num_kv_heads, shape.head_dim), kReads);
     visitor("v", v.rows(shape.k_tokens(), shape.num_kv_heads, shape.value_dim()), kReads);
     visitor("sinks", sinks, kReads.if_defined());
+    visitor("k_scales", k_scales, kReads.if_defined());
+    visitor("v_scales", v_scales, kReads.if_defined());
     visitor("out", out, kWrites);
     visitor("lse", lse, kWrites.perhaps_infinite());  // -infinity where a query sees no key
     visitor("shape", shape);

@@ -27,7 +27,7 @@ struct Heads {
 };
 
 /// to[t, h] [+]= from[t, h] for num_heads heads of each token. With `broadcast`, `from` has one head: to[t, h] [+]=
-/// from[t].
+/// from[t]. What is copied, and not added, may be rounded once to another float dtype of `to`.
 struct CopyHeads {
   Heads from, to;
   int64_t tokens = 0, num_heads = 0, head_dim = 0;
@@ -42,6 +42,32 @@ struct CopyHeads {
     v("head_dim", head_dim);
     v("broadcast", broadcast);
     v("accumulate", accumulate);
+  }
+};
+
+/// Heads in codes of 8 bits with a scale for each head of each token, as a cache of keys and values may hold them: head
+/// h of token t becomes head h of token first + t of `to`, with scales[h, first + t]. An element is its code times the
+/// scale. `to` in i8: scale = the largest magnitude / 127, codes = x / scale, rounded to the nearest whole number and
+/// ties to even. `to` in u8: scale = the largest magnitude / 448, codes = x / scale in E4M3 (arXiv 2209.05433), rounded
+/// likewise. A head of zeros has the scale 0, and one with a value that is not finite the scale NaN; their codes are 0.
+/// scales: [num_heads, tokens of the cache] f32; all is computed in f32.
+struct EncodeHeads {
+  Heads from, to;
+  Tensor scales;
+  int64_t first = 0, tokens = 0, num_heads = 0, head_dim = 0;
+
+  template <class V>
+  void visit(V& v) const {
+    v("from", from.rows(tokens, num_heads, head_dim), kReads);
+    v("to",
+      StridedRows{to.base, to.offset + first * to.token_stride, tokens, to.token_stride, to.width(num_heads, head_dim),
+                  num_heads * head_dim},
+      kWrites);
+    v("scales", StridedRows{scales, first, num_heads, scales.defined() ? scales.dim(-1) : 0, tokens, tokens}, kWrites);
+    v("first", first);
+    v("tokens", tokens);
+    v("num_heads", num_heads);
+    v("head_dim", head_dim);
   }
 };
 

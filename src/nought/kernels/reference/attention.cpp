@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nought/kernels/check.h"
+#include "nought/kernels/head_codes.h"
 #include "nought/kernels/reference/loops.h"
 
 namespace nought::reference {
@@ -13,7 +14,12 @@ namespace {
 /// The head_dim elements of one head of one token.
 template <class T>
 T* at(const Heads& heads, int64_t token, int64_t head, int64_t head_dim) {
-  return heads.base.data<T>() + heads.at(token, head, head_dim);
+  return head_elements<T>(heads.base) + heads.at(token, head, head_dim);
+}
+
+/// The scale of the codes of one head of one token; 1 of what is no code.
+float scale_at(const Tensor& scales, int64_t token, int64_t head) {
+  return scales ? scales.data<float>()[head * scales.dim(1) + token] : 1.0f;
 }
 
 template <class Sum, class A, class B>
@@ -48,16 +54,34 @@ struct Score {
   Sum value, slope;
 };
 
-template <class Sum, class T>
-Score<Sum> score(const AttentionShape& s, const T* q, const T* k) {
-  const Sum plain = static_cast<Sum>(s.scale) * dot<Sum>(q, k, s.head_dim);
+template <class Sum, class T, class K>
+Score<Sum> score(const AttentionShape& s, const T* q, const K* k, Sum of_codes = 1) {
+  const Sum plain = static_cast<Sum>(s.scale) * (of_codes * dot<Sum>(q, k, s.head_dim));
   if (s.softcap == 0) return {plain, 1};
   const Sum t = std::tanh(plain / static_cast<Sum>(s.softcap));
   return {static_cast<Sum>(s.softcap) * t, 1 - t * t};
 }
 
-/// One query of one head: a row of scores, its softmax, and the weighted sum of the values.
+/// A query as keys of K meet it: as it is.
+template <class T, class K>
+struct Query {
+  Query(const T* query, int64_t /*count*/) : elements(query) {}
+  const T* data() const { return elements; }
+  const T* elements;
+  float scale = 1;
+};
+/// As codes, where keys are whole numbers.
 template <class T>
+struct Query<T, int8_t> {
+  Query(const T* query, int64_t count)
+      : codes(static_cast<size_t>(count)), scale(encode_head(query, count, codes.data())) {}
+  const int16_t* data() const { return codes.data(); }
+  std::vector<int16_t> codes;
+  float scale;
+};
+
+/// One query of one head: a row of scores, its softmax, and the weighted sum of the values. K: of keys and values.
+template <class T, class K>
 void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i) {
   using Sum = accumulator_t<T>;
   const AttentionShape& s = op.shape;
@@ -69,8 +93,10 @@ void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i
   std::vector<Sum> scores;
   const Sum sink = op.sinks ? static_cast<Sum>(op.sinks.data<T>()[h]) : -std::numeric_limits<Sum>::infinity();
   Sum largest = sink;
+  const Query<T, K> query(q, d);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    scores.push_back(score<Sum>(s, q, at<T>(op.k, first_key + j, kv_head, d)).value);
+    const auto scale = static_cast<Sum>(scale_at(op.k_scales, first_key + j, kv_head));
+    scores.push_back(score<Sum>(s, query.data(), at<K>(op.k, first_key + j, kv_head, d), scale * query.scale).value);
     largest = std::max(largest, scores.back());
   }
   Sum total = op.sinks ? std::exp(sink - largest) : Sum{0};
@@ -78,7 +104,8 @@ void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i
   std::vector<Sum> out(static_cast<size_t>(v_dim));
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const Sum probability = scores[static_cast<size_t>(j - keys.begin)] / total;
-    add_scaled(probability, at<T>(op.v, first_key + j, kv_head, v_dim), out);
+    add_scaled(probability * static_cast<Sum>(scale_at(op.v_scales, first_key + j, kv_head)),
+               at<K>(op.v, first_key + j, kv_head, v_dim), out);
   }
   store(out, {op.out, 0, s.num_heads * v_dim}, span.q_begin + i, h, false);
   // A query that sees nothing yields 0 and log(0) = -infinity, or the sink.
@@ -153,12 +180,15 @@ void run(const Attention& op) {
   check(op);
   visit_float(op.q.base.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t b = 0; b < op.shape.num_sequences(); ++b) {
-      const AttentionSpan span = op.shape.span(b);
-      for (int64_t h = 0; h < op.shape.num_heads; ++h) {
-        for (int64_t i = 0; i < span.q_length; ++i) attend<T>(op, span, h, i);
+    visit_head_elements(op.k.base.dtype(), [&](auto key_tag) {
+      using K = typename decltype(key_tag)::type;
+      for (int64_t b = 0; b < op.shape.num_sequences(); ++b) {
+        const AttentionSpan span = op.shape.span(b);
+        for (int64_t h = 0; h < op.shape.num_heads; ++h) {
+          for (int64_t i = 0; i < span.q_length; ++i) attend<T, K>(op, span, h, i);
+        }
       }
-    }
+    });
   });
 }
 
