@@ -116,6 +116,11 @@ class Reader {
     if (pickle_.values[items[0]].kind != Kind::global) refuse("what is called is no name");
     push({.kind = Kind::call, .items = std::move(items)});
   }
+  void set_state(size_t state) {
+    if (stack_.empty()) refuse("there is no object to give a state");
+    PickleValue& object = pickle_.values[stack_.back()];
+    if (object.kind == Kind::call) object.state = state;
+  }
   void remember(uint64_t place) {
     if (stack_.empty()) refuse("there is nothing to remember");
     memo_[place] = stack_.back();
@@ -233,8 +238,8 @@ class Reader {
       case 'R':
       case 0x81:
         return push_call(2), true;
-      case 'b':  // the state of an object, which is no part of a tensor
-        return pop(), true;
+      case 'b':
+        return set_state(pop()), true;
       case 'Q':
         return push({.kind = Kind::persistent, .items = pop_some(1)}), true;
       case 'q':
@@ -267,6 +272,39 @@ class Reader {
 };
 
 }  // namespace
+
+bool Pickle::calls(const PickleValue& value, std::string_view function) const {
+  return value.kind == Kind::call && item(value, 0).text == function;
+}
+
+std::optional<std::span<const size_t>> Pickle::entries(const PickleValue& value) const {
+  const bool ordered = calls(value, "collections.OrderedDict");
+  if (value.kind != Kind::dict && !ordered) return std::nullopt;
+  return std::span(value.items).subspan(ordered ? 2 : 0);
+}
+
+const PickleValue* Pickle::find(const PickleValue& of, std::string_view key) const {
+  const PickleValue& dict = of.state ? values[*of.state] : of;
+  const std::span<const size_t> all = entries(dict).value_or(std::span<const size_t>());
+  for (size_t i = 0; i + 1 < all.size(); i += 2)
+    if (values[all[i]].kind == Kind::text && values[all[i]].text == key) return &values[all[i + 1]];
+  return nullptr;
+}
+
+std::optional<std::vector<int64_t>> Pickle::integers(const PickleValue& value) const {
+  if (calls(value, "torch.Size")) {
+    const PickleValue& arguments = item(value, 1);
+    const bool one = arguments.kind == Kind::list && arguments.items.size() == 1;
+    return one && item(arguments, 0).kind == Kind::list ? integers(item(arguments, 0)) : std::nullopt;
+  }
+  if (value.kind != Kind::list) return std::nullopt;
+  std::vector<int64_t> numbers;
+  for (const size_t each : value.items) {
+    if (values[each].kind != Kind::integer) return std::nullopt;
+    numbers.push_back(values[each].integer);
+  }
+  return numbers;
+}
 
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& source,
                    const std::function<bool(std::string_view name)>& allows) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,14 +25,15 @@ struct PickleValue {
     list,       // also tuples and sets
     dict,       // items: keys and values in turn
     global,     // text: "module.name"
-    call,       // items: what is called, and its arguments; what was set of it since
+    call,       // items: what is called, and its arguments; keys and values that were set of it since
     persistent  // items: the one value that it stands for
   };
   Kind kind = Kind::none;
   int64_t integer = 0;
   double number = 0;
   std::string text = {};
-  std::vector<size_t> items = {};  // of Pickle::values
+  std::vector<size_t> items = {};    // of Pickle::values
+  std::optional<size_t> state = {};  // of a call: what its object was given after it was made
 };
 
 /// Values refer to each other by index, so that one may contain itself.
@@ -41,6 +43,14 @@ struct Pickle {
 
   const PickleValue& operator[](size_t index) const { return values[index]; }
   const PickleValue& item(const PickleValue& of, size_t index) const { return values[of.items.at(index)]; }
+  /// Whether a value was made by a call of this global.
+  bool calls(const PickleValue& value, std::string_view function) const;
+  /// Keys and values in turn: of a dict, or of an OrderedDict. nullopt if the value is none of them.
+  std::optional<std::span<const size_t>> entries(const PickleValue& value) const;
+  /// The value of a key of a dict; of an object, of a key of its state. nullptr if there is none.
+  const PickleValue* find(const PickleValue& of, std::string_view key) const;
+  /// The integers of a tuple, a list or a torch.Size. nullopt if it is something else.
+  std::optional<std::vector<int64_t>> integers(const PickleValue& value) const;
 };
 
 /// Reads protocols 1 to 5. `source` names the file in an IoError; `allows`: the globals that may occur, by

@@ -24,11 +24,7 @@ class Zip {
  public:
   Zip(std::span<const std::byte> bytes, const std::string& source) : bytes_(bytes), source_(source) { read(); }
 
-  const Interval* find(const std::string& name) const {
-    const auto found = files_.find(name);
-    return found == files_.end() ? nullptr : &found->second;
-  }
-  const std::map<std::string, Interval>& files() const { return files_; }
+  std::map<std::string, Interval> take() { return std::move(files_); }
 
  private:
   template <class T>
@@ -100,12 +96,6 @@ class Zip {
   std::map<std::string, Interval> files_;
 };
 
-struct TorchDType {
-  std::string_view storage, name;  // torch.FloatStorage, torch.float32
-  int64_t size;
-  std::optional<DType> dtype;
-  std::optional<Float8> packed = {};
-};
 constexpr TorchDType kDTypes[] = {{"torch.DoubleStorage", "torch.float64", 8, DType::f64},
                                   {"torch.FloatStorage", "torch.float32", 4, DType::f32},
                                   {"torch.BFloat16Storage", "torch.bfloat16", 2, DType::bf16},
@@ -123,6 +113,9 @@ constexpr std::string_view kAllowed[] = {"collections.OrderedDict",
                                          "torch._utils._rebuild_tensor_v2",
                                          "torch._utils._rebuild_tensor_v3",
                                          "torch._utils._rebuild_parameter",
+                                         "torch._utils._rebuild_parameter_with_state",
+                                         "torch._tensor._rebuild_from_type_v2",
+                                         "torch.Tensor",
                                          "torch.Size",
                                          "torch.storage.UntypedStorage",
                                          "torch.storage.TypedStorage",
@@ -130,120 +123,165 @@ constexpr std::string_view kAllowed[] = {"collections.OrderedDict",
                                          "torch.device",
                                          "torch.serialization._get_layout"};
 
+using Kind = PickleValue::Kind;
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view mark) {
+  return bytes.size() >= mark.size() && std::memcmp(bytes.data(), mark.data(), mark.size()) == 0;
+}
+
+std::span<const std::byte> part_of(std::span<const std::byte> bytes, Interval part) {
+  return bytes.subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size()));
+}
+
+constexpr std::string_view kParameter = "torch._utils._rebuild_parameter",
+                           kWithState = "torch._utils._rebuild_parameter_with_state",
+                           kTyped = "torch._tensor._rebuild_from_type_v2", kSecond = "torch._utils._rebuild_tensor_v2",
+                           kThird = "torch._utils._rebuild_tensor_v3";
+
+/// Finds the tensors of what a pickle says.
+class TensorsOf {
+ public:
+  explicit TensorsOf(const TorchArchive& archive) : archive_(archive), pickle_(archive.pickle()) {}
+
+  TorchTensors take() {
+    visit("", archive_.root(), 0);
+    return std::move(tensors_);
+  }
+
+ private:
+  static std::string within(const std::string& name, const std::string& key) {
+    return name.empty() ? key : name + "." + key;
+  }
+  void visit(const std::string& name, const PickleValue& value, int depth) {
+    const std::string& source = archive_.source();
+    require<IoError>(depth < kMostDepth, "{}: dicts lie more than {} deep in each other", source, kMostDepth);
+    require<IoError>(++visited_ <= kMostEntries, "{}: its dicts have more than {} entries", source, kMostEntries);
+    require<IoError>(name.size() <= kMostName, "{}: a tensor's name has {} bytes, at most {} are read", source,
+                     name.size(), kMostName);
+    if (const auto entries = pickle_.entries(value)) {
+      for (size_t i = 0; i + 1 < entries->size(); i += 2) {
+        const PickleValue& key = pickle_[(*entries)[i]];
+        if (key.kind != Kind::text && key.kind != Kind::integer) continue;
+        const std::string text = key.kind == Kind::text ? key.text : fmt::format("{}", key.integer);
+        visit(within(name, text), pickle_[(*entries)[i + 1]], depth + 1);
+      }
+    } else if (value.kind == Kind::list) {
+      for (size_t i = 0; i < value.items.size(); ++i)
+        visit(within(name, fmt::format("{}", i)), pickle_.item(value, i), depth + 1);
+    } else if (archive_.is_tensor(value)) {
+      TorchTensor tensor = archive_.tensor(name, value);
+      if (!tensor.dtype->dtype) tensors_.unsupported.emplace_back(name, std::string(tensor.dtype->name));
+      tensors_.entries.push_back(std::move(tensor.entry));
+    }
+  }
+
+  const TorchArchive& archive_;
+  const Pickle& pickle_;
+  int64_t visited_ = 0;
+  TorchTensors tensors_;
+};
+
+}  // namespace
+
 const TorchDType* find_torch_dtype(std::string_view name) {
   for (const TorchDType& each : kDTypes)
     if (!name.empty() && (name == each.storage || name == each.name)) return &each;
   return nullptr;
 }
 
-bool is_allowed(std::string_view name) {
+bool is_global_of_tensors(std::string_view name) {
   return std::find(std::begin(kAllowed), std::end(kAllowed), name) != std::end(kAllowed) ||
          find_torch_dtype(name) != nullptr;
 }
 
-using Kind = PickleValue::Kind;
-
-/// Finds the tensors of what a pickle says.
-class TensorsOf {
- public:
-  TensorsOf(const Pickle& pickle, const Zip& zip, std::string prefix, const std::string& source)
-      : pickle_(pickle), zip_(zip), prefix_(std::move(prefix)), source_(source) {}
-
-  TorchTensors take() {
-    visit("", pickle_.root, 0);
-    return std::move(tensors_);
-  }
-
- private:
-  template <class... Args>
-  [[noreturn]] void refuse(const std::string& name, fmt::format_string<Args...> format, Args&&... args) const {
-    fail<IoError>("{}: tensor \"{}\" {}", source_, excerpt(name), fmt::format(format, std::forward<Args>(args)...));
-  }
-  bool calls(const PickleValue& value, std::string_view function) const {
-    return value.kind == Kind::call && pickle_.item(value, 0).text == function;
-  }
-
-  void visit(const std::string& name, size_t index, int depth) {
-    require<IoError>(depth < kMostDepth, "{}: dicts lie more than {} deep in each other", source_, kMostDepth);
-    require<IoError>(++visited_ <= kMostEntries, "{}: its dicts have more than {} entries", source_, kMostEntries);
-    require<IoError>(name.size() <= kMostName, "{}: a tensor's name has {} bytes, at most {} are read", source_,
-                     name.size(), kMostName);
-    const PickleValue& value = pickle_[index];
-    const bool ordered = calls(value, "collections.OrderedDict");
-    if (value.kind == Kind::dict || ordered) {
-      for (size_t i = ordered ? 2 : 0; i + 1 < value.items.size(); i += 2) {
-        const PickleValue& key = pickle_.item(value, i);
-        if (key.kind == Kind::text)
-          visit(name.empty() ? key.text : name + "." + key.text, value.items[i + 1], depth + 1);
-      }
-      return;
-    }
-    if (calls(value, "torch._utils._rebuild_parameter")) {
-      const PickleValue& arguments = pickle_.item(value, 1);
-      if (arguments.kind != Kind::list || arguments.items.empty()) refuse(name, "is a parameter of nothing");
-      return visit(name, arguments.items[0], depth + 1);
-    }
-    const bool third = calls(value, "torch._utils._rebuild_tensor_v3");
-    if (third || calls(value, "torch._utils._rebuild_tensor_v2")) add(name, pickle_.item(value, 1), third);
-  }
-  int64_t count(const std::string& name, const PickleValue& value) const {
-    if (value.kind != Kind::integer || value.integer < 0) refuse(name, "has a size that is no count");
-    return value.integer;
-  }
-
-  /// storage, offset, size, stride, requires_grad, hooks; the third version also has the dtype.
-  void add(const std::string& name, const PickleValue& arguments, bool third) {
-    const size_t least = third ? 7 : 4;
-    if (arguments.kind != Kind::list || arguments.items.size() < least) refuse(name, "is described by too little");
-    const PickleValue& persistent = pickle_.item(arguments, 0);
-    const PickleValue* storage = persistent.kind == Kind::persistent ? &pickle_.item(persistent, 0) : nullptr;
-    if (storage == nullptr || storage->kind != Kind::list || storage->items.size() < 5) refuse(name, "has no storage");
-    const std::string& of = third ? pickle_.item(arguments, 6).text : pickle_.item(*storage, 1).text;
-    const TorchDType* dtype = find_torch_dtype(of);
-    if (dtype == nullptr) refuse(name, "has the dtype \"{}\", which is not read", excerpt(of));
-    const std::string file = prefix_ + "data/" + pickle_.item(*storage, 2).text;
-    const Interval* bytes = zip_.find(file);
-    if (bytes == nullptr) refuse(name, "lies in {}, which the archive does not hold", excerpt(file));
-    TensorEntry entry{name, dtype->dtype.value_or(DType::u8), {}, {}, dtype->packed};
-    const int64_t numel = shape_of(name, arguments, entry.shape);
-    const int64_t begin = count(name, pickle_.item(arguments, 1)), room = bytes->size() / dtype->size;
-    if (begin > room || numel > room - begin)
-      refuse(name, "has elements {} to {} of a storage of {}", begin, begin + numel, room);
-    entry.bytes = {bytes->begin + begin * dtype->size, bytes->begin + (begin + numel) * dtype->size};
-    if (!dtype->dtype) tensors_.unsupported.emplace_back(name, std::string(dtype->name));
-    tensors_.entries.push_back(std::move(entry));
-  }
-  /// Returns the number of elements.
-  int64_t shape_of(const std::string& name, const PickleValue& arguments, Shape& shape) const {
-    const PickleValue &size = pickle_.item(arguments, 2), &stride = pickle_.item(arguments, 3);
-    if (size.kind != Kind::list || stride.kind != Kind::list || size.items.size() != stride.items.size())
-      refuse(name, "has a shape without strides");
-    if (size.items.size() > static_cast<size_t>(Shape::kMaxRank))
-      refuse(name, "has {} dimensions, at most {} are supported", size.items.size(), int{Shape::kMaxRank});
-    for (size_t i = 0; i < size.items.size(); ++i) shape.push_back(count(name, pickle_.item(size, i)));
-    int64_t numel = 1;
-    for (size_t i = size.items.size(); i-- > 0;) {
-      const int64_t extent = shape[static_cast<int>(i)];
-      if (extent > 1 && count(name, pickle_.item(stride, i)) != numel)
-        refuse(name, "is a view whose elements are not in their order: save its .contiguous()");
-      if (__builtin_mul_overflow(numel, extent, &numel)) refuse(name, "has the absurd shape {}", shape);
-    }
-    return numel;
-  }
-
-  const Pickle& pickle_;
-  const Zip& zip_;
-  std::string prefix_;
-  const std::string& source_;
-  int64_t visited_ = 0;
-  TorchTensors tensors_;
-};
-
-bool begins_with(std::span<const std::byte> bytes, std::string_view mark) {
-  return bytes.size() >= mark.size() && std::memcmp(bytes.data(), mark.data(), mark.size()) == 0;
+TorchArchive::TorchArchive(std::span<const std::byte> bytes, std::string source,
+                           const std::function<bool(std::string_view name)>& allows)
+    : source_(std::move(source)), files_(Zip(bytes, source_).take()) {
+  constexpr std::string_view kPickle = "data.pkl";
+  const auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) {
+    return file.first == kPickle || file.first.ends_with("/data.pkl");
+  });
+  require<IoError>(found != files_.end(), "{}: an archive without data.pkl, which torch.save writes", source_);
+  prefix_ = found->first.substr(0, found->first.size() - kPickle.size());
+  if (const auto order = files_.find(prefix_ + "byteorder"); order != files_.end())
+    require<IoError>(begins_with(part_of(bytes, order->second), "little"), "{}: its numbers are not little-endian",
+                     source_);
+  pickle_ = read_pickle(part_of(bytes, found->second), source_, allows);
 }
 
-}  // namespace
+template <class... Args>
+void TorchArchive::refuse(const std::string& name, fmt::format_string<Args...> format, Args&&... args) const {
+  fail<IoError>("{}: tensor \"{}\" {}", source_, excerpt(name), fmt::format(format, std::forward<Args>(args)...));
+}
+
+bool TorchArchive::is_tensor(const PickleValue& value) const {
+  return pickle_.calls(value, kSecond) || pickle_.calls(value, kThird) || pickle_.calls(value, kTyped) ||
+         is_parameter(value);
+}
+
+bool TorchArchive::is_parameter(const PickleValue& value) const {
+  return pickle_.calls(value, kParameter) || pickle_.calls(value, kWithState);
+}
+
+int64_t TorchArchive::count(const std::string& name, const PickleValue& value) const {
+  if (value.kind != Kind::integer || value.integer < 0) refuse(name, "has a size that is no count");
+  return value.integer;
+}
+
+// The arguments are storage, offset, size, stride, requires_grad, hooks; the third version also has the dtype.
+TorchTensor TorchArchive::tensor(const std::string& name, const PickleValue& value) const {
+  if (is_parameter(value)) {
+    const PickleValue& of = pickle_.item(value, 1);
+    if (of.kind != Kind::list || of.items.empty() || is_parameter(pickle_.item(of, 0)))
+      refuse(name, "is a parameter of nothing");
+    return tensor(name, pickle_.item(of, 0));
+  }
+  if (!is_tensor(value)) refuse(name, "is no tensor");
+  // A tensor with attributes names its function, its type, the arguments and the attributes.
+  const PickleValue& given = pickle_.item(value, 1);
+  const bool typed = pickle_.calls(value, kTyped);
+  if (typed && (given.kind != Kind::list || given.items.size() < 3)) refuse(name, "is described by too little");
+  const std::string& function = typed ? pickle_.item(given, 0).text : pickle_.item(value, 0).text;
+  const PickleValue& arguments = typed ? pickle_.item(given, 2) : given;
+  const bool third = function == kThird;
+  if (!third && function != kSecond) refuse(name, "is made by {}, which is not read", excerpt(function));
+  const size_t least = third ? 7 : 4;
+  if (arguments.kind != Kind::list || arguments.items.size() < least) refuse(name, "is described by too little");
+  const PickleValue& persistent = pickle_.item(arguments, 0);
+  const PickleValue* storage = persistent.kind == Kind::persistent ? &pickle_.item(persistent, 0) : nullptr;
+  if (storage == nullptr || storage->kind != Kind::list || storage->items.size() < 5) refuse(name, "has no storage");
+  const std::string& of = third ? pickle_.item(arguments, 6).text : pickle_.item(*storage, 1).text;
+  const TorchDType* dtype = find_torch_dtype(of);
+  if (dtype == nullptr) refuse(name, "has the dtype \"{}\", which is not read", excerpt(of));
+  const std::string file = prefix_ + "data/" + pickle_.item(*storage, 2).text;
+  const auto bytes = files_.find(file);
+  if (bytes == files_.end()) refuse(name, "lies in {}, which the archive does not hold", excerpt(file));
+  TensorEntry entry{name, dtype->dtype.value_or(DType::u8), {}, {}, dtype->packed};
+  const int64_t numel = shape_of(name, arguments, entry.shape), room = bytes->second.size() / dtype->size;
+  const int64_t begin = count(name, pickle_.item(arguments, 1));
+  if (begin > room || numel > room - begin)
+    refuse(name, "has elements {} to {} of a storage of {}", begin, begin + numel, room);
+  entry.bytes = {bytes->second.begin + begin * dtype->size, bytes->second.begin + (begin + numel) * dtype->size};
+  return {std::move(entry), dtype};
+}
+
+// Returns the number of elements.
+int64_t TorchArchive::shape_of(const std::string& name, const PickleValue& arguments, Shape& shape) const {
+  const PickleValue &size = pickle_.item(arguments, 2), &stride = pickle_.item(arguments, 3);
+  if (size.kind != Kind::list || stride.kind != Kind::list || size.items.size() != stride.items.size())
+    refuse(name, "has a shape without strides");
+  if (size.items.size() > static_cast<size_t>(Shape::kMaxRank))
+    refuse(name, "has {} dimensions, at most {} are supported", size.items.size(), int{Shape::kMaxRank});
+  for (size_t i = 0; i < size.items.size(); ++i) shape.push_back(count(name, pickle_.item(size, i)));
+  int64_t numel = 1;
+  for (size_t i = size.items.size(); i-- > 0;) {
+    const int64_t extent = shape[static_cast<int>(i)];
+    if (extent > 1 && count(name, pickle_.item(stride, i)) != numel)
+      refuse(name, "is a view whose elements are not in their order: save its .contiguous()");
+    if (__builtin_mul_overflow(numel, extent, &numel)) refuse(name, "has the absurd shape {}", shape);
+  }
+  return numel;
+}
 
 // A safetensors file begins with the length of its header, which may be any bytes, and then a brace.
 bool is_torch_archive(std::span<const std::byte> bytes) {
@@ -255,21 +293,7 @@ bool is_old_torch_file(std::span<const std::byte> bytes) {
 }
 
 TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source) {
-  const Zip zip(bytes, source);
-  constexpr std::string_view kPickle = "data.pkl";
-  const auto found = std::find_if(zip.files().begin(), zip.files().end(), [&](const auto& file) {
-    return file.first == kPickle || file.first.ends_with("/data.pkl");
-  });
-  require<IoError>(found != zip.files().end(), "{}: an archive without data.pkl, which torch.save writes", source);
-  const std::string prefix = found->first.substr(0, found->first.size() - kPickle.size());
-  if (const Interval* order = zip.find(prefix + "byteorder"))
-    require<IoError>(
-        begins_with(bytes.subspan(static_cast<size_t>(order->begin), static_cast<size_t>(order->size())), "little"),
-        "{}: its numbers are not little-endian", source);
-  const Interval at = found->second;
-  const Pickle pickle =
-      read_pickle(bytes.subspan(static_cast<size_t>(at.begin), static_cast<size_t>(at.size())), source, is_allowed);
-  return TensorsOf(pickle, zip, prefix, source).take();
+  return TensorsOf(TorchArchive(bytes, source)).take();
 }
 
 }  // namespace nought
