@@ -4,6 +4,8 @@
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
+#include "nought/io/dcp_folder.h"
+#include "nought/io/deepspeed_checkpoint.h"
 #include "nought/io/files.h"
 #include "nought/io/strict_json.h"
 
@@ -41,14 +43,25 @@ std::filesystem::path weights_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-bool holds_weights(const std::filesystem::path& folder) { return !weights_in(folder).empty(); }
+bool holds_weights(const std::filesystem::path& folder) {
+  return !weights_in(folder).empty() || holds_deepspeed_checkpoint(folder) || holds_dcp(folder);
+}
 
 WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
   require<IoError>(std::filesystem::exists(path, ignored), "{}: no such model folder", path.string());
   const std::filesystem::path found = std::filesystem::is_directory(path, ignored) ? weights_in(path) : path;
-  require<IoError>(!found.empty(), "{}: holds neither {} nor {}, nor an index of their shards", path.string(),
-                   kWholeFiles[0], kWholeFiles[1]);
+  if (found.empty() && holds_deepspeed_checkpoint(path)) {
+    pieces_ = read_deepspeed_checkpoint(path);
+    return;
+  }
+  if (found.empty() && holds_dcp(path)) {
+    pieces_ = read_dcp(path);
+    return;
+  }
+  require<IoError>(!found.empty(),
+                   "{}: holds neither {} nor {}, nor an index of their shards, nor a checkpoint of DeepSpeed or FSDP2",
+                   path.string(), kWholeFiles[0], kWholeFiles[1]);
   found.extension() == ".json" ? open_index(found) : open_single(found);
 }
 
@@ -86,7 +99,7 @@ void WeightFiles::open_index(const std::filesystem::path& index_file) {
 }
 
 std::vector<TensorEntry> WeightFiles::entries() const {
-  std::vector<TensorEntry> all;
+  std::vector<TensorEntry> all = pieces_ ? pieces_->entries() : std::vector<TensorEntry>();
   for (size_t i = 0; i < files_.size(); ++i) {
     for (const TensorEntry& entry : files_[i].entries()) {
       const auto owner = owner_.find(entry.name);
@@ -98,35 +111,61 @@ std::vector<TensorEntry> WeightFiles::entries() const {
 
 const TensorEntry* WeightFiles::find(std::string_view name) const {
   if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second].find(name);
-  return nullptr;
+  return pieces_ ? pieces_->find(name) : nullptr;
 }
 
-const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
-  if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second];
-  std::vector<std::string> names;
+void WeightFiles::refuse_missing(std::string_view name) const {
+  std::vector<std::string> names = pieces_ ? pieces_->names() : std::vector<std::string>();
   for (const auto& [tensor, file] : owner_) names.push_back(tensor);
   fail<IoError>("{}: no tensor \"{}\" among the {} of the model{}", path_.string(), excerpt(name), names.size(),
                 did_you_mean(name, names));
 }
 
-const TensorEntry& WeightFiles::at(std::string_view name) const { return file_of(name).at(name); }
+const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
+  if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second];
+  require<IoError>(!in_pieces(name),
+                   "{}: tensor \"{}\" lies in pieces, and quantised weights are read from whole files", path_.string(),
+                   excerpt(name));
+  refuse_missing(name);
+}
+
+const std::filesystem::path& WeightFiles::path_of(std::string_view name) const {
+  return in_pieces(name) ? pieces_->folder() : file_of(name).path();
+}
+
+const TensorEntry& WeightFiles::at(std::string_view name) const {
+  if (const TensorEntry* entry = find(name)) return *entry;
+  refuse_missing(name);
+}
 
 void WeightFiles::read(std::string_view name, Interval elements, const Tensor& destination) const {
+  if (in_pieces(name)) return pieces_->read(name, elements, destination);
   file_of(name).read(name, elements, destination);
 }
 
+void WeightFiles::visit_bytes(std::string_view name,
+                              const std::function<void(std::span<const std::byte>)>& visit) const {
+  if (in_pieces(name)) return pieces_->visit_bytes(name, visit);
+  const SafetensorsFile& file = file_of(name);
+  visit(file.raw(file.at(name)));
+  file.release(file.at(name));
+}
+
 Tensor WeightFiles::load(std::string_view name, Memory& memory, Category category) const {
-  return file_of(name).load(name, memory, category);
+  const TensorEntry& entry = at(name);
+  Tensor tensor = Tensor::empty(memory, entry.shape, entry.dtype, category, memory.host_pool());
+  read(name, {0, entry.shape.numel()}, tensor);
+  return tensor;
 }
 
 int64_t WeightFiles::bytes_read() const {
-  int64_t total = 0;
+  int64_t total = pieces_ ? pieces_->bytes_read() : 0;
   for (const SafetensorsFile& file : files_) total += file.bytes_read();
   return total;
 }
 
 int64_t WeightFiles::file_bytes() const {
-  int64_t total = 0;
+  int64_t total = pieces_ ? pieces_->file_bytes() : 0;
   for (const SafetensorsFile& file : files_) total += file.file_bytes();
   return total;
 }

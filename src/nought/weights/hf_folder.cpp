@@ -111,7 +111,7 @@ void HfWeights::check(const Parameter& parameter) {
   const TensorEntry& entry = files_.at(name);
   const Shape& shape = parameter.placement.global;
   require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
-                   files_.file_of(name).path().string(), name, entry.shape, shape);
+                   files_.path_of(name).string(), name, entry.shape, shape);
   stored_name_[parameter.name] = name;
 }
 
@@ -160,13 +160,12 @@ std::optional<StoredBlocks> HfWeights::blocks(const Parameter& parameter) const 
 }
 
 std::string HfWeights::hash_of(const std::string& tensor) const {
-  const SafetensorsFile& file = files_.file_of(tensor);
-  const TensorEntry& entry = file.at(tensor);
-  const std::span<const std::byte> bytes = file.raw(entry);
-  const std::string hash =
-      fmt::format("{} {} {:016x}\n", name_of(entry.dtype), entry.shape.str(), XXH3_64bits(bytes.data(), bytes.size()));
-  file.release(entry);
-  return hash;
+  const TensorEntry& entry = files_.at(tensor);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  files_.visit_bytes(
+      tensor, [&](std::span<const std::byte> bytes) { XXH3_64bits_update(state.get(), bytes.data(), bytes.size()); });
+  return fmt::format("{} {} {:016x}\n", name_of(entry.dtype), entry.shape.str(), XXH3_64bits_digest(state.get()));
 }
 
 std::string HfWeights::content_hash() const {

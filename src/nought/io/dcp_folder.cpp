@@ -1,0 +1,258 @@
+#include "nought/io/dcp_folder.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "nought/base/error.h"
+#include "nought/io/files.h"
+#include "nought/io/strict_json.h"
+#include "nought/io/torch_archive.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kMetadata = ".metadata";
+constexpr const char* kAccelerate = "pytorch_model_fsdp_0";
+constexpr std::string_view kNames = "torch.distributed.checkpoint.metadata.";
+constexpr std::string_view kGlobalsOfDcp[] = {"torch.distributed.checkpoint.metadata.Metadata",
+                                              "torch.distributed.checkpoint.metadata.MetadataIndex",
+                                              "torch.distributed.checkpoint.metadata.StorageMeta",
+                                              "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+                                              "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+                                              "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+                                              "torch.distributed.checkpoint.metadata.TensorProperties",
+                                              "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
+                                              "torch.distributed.checkpoint.filesystem._StorageInfo",
+                                              "pathlib.PosixPath",
+                                              "pathlib._local.PosixPath"};
+
+bool is_global_of_dcp(std::string_view name) {
+  return is_global_of_tensors(name) ||
+         std::find(std::begin(kGlobalsOfDcp), std::end(kGlobalsOfDcp), name) != std::end(kGlobalsOfDcp);
+}
+
+/// Whether what lies under a key is an optimizer's.
+bool is_of_optimizer(const std::string& key) { return key.starts_with("optim"); }
+
+using Numbers = std::vector<int64_t>;
+
+class DcpReader {
+ public:
+  explicit DcpReader(const fs::path& folder)
+      : folder_(folder), pieces_(folder), source_((folder / kMetadata).string()) {
+    const std::string bytes = read_bytes(folder / kMetadata);
+    pickle_ = read_pickle(std::as_bytes(std::span(bytes)), source_, is_global_of_dcp);
+  }
+
+  TensorPieces read() {
+    read_places();
+    const std::map<std::string, std::string> names = names_of_weights();
+    for_each(of(root(), "state_dict_metadata"), [&](const PickleValue& key, const PickleValue& tensor) {
+      if (const auto name = names.find(key.text); name != names.end()) add(key.text, name->second, tensor);
+    });
+    return std::move(pieces_);
+  }
+
+ private:
+  struct Place {
+    std::string file;
+    int64_t offset, length;
+  };
+  const PickleValue& root() const { return pickle_[pickle_.root]; }
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail<IoError>("{}: {}", source_, fmt::format(format, std::forward<Args>(args)...));
+  }
+  const PickleValue& of(const PickleValue& object, std::string_view key) const {
+    const PickleValue* found = pickle_.find(object, key);
+    if (found == nullptr) refuse("no \"{}\", which torch.distributed.checkpoint writes", key);
+    return *found;
+  }
+  Numbers numbers(const PickleValue& value) const {
+    const auto found = pickle_.integers(value);
+    if (!found || found->size() > static_cast<size_t>(Shape::kMaxRank)) refuse("a size that is none");
+    for (const int64_t each : *found)
+      if (each < 0 || each > kMostElements) refuse("the size {}", each);
+    return *found;
+  }
+  template <class Visit>
+  void for_each(const PickleValue& dict, const Visit& visit) const {
+    const auto entries = pickle_.entries(dict);
+    if (!entries) refuse("no dict where torch.distributed.checkpoint writes one");
+    for (size_t i = 0; i + 1 < entries->size(); i += 2) visit(pickle_[(*entries)[i]], pickle_[(*entries)[i + 1]]);
+  }
+
+  void read_places() {
+    for_each(of(root(), "storage_data"), [&](const PickleValue& index, const PickleValue& info) {
+      const PickleValue* offset = pickle_.find(index, "offset");
+      if (offset == nullptr || offset->kind == PickleValue::Kind::none) return;  // no tensor
+      const PickleValue* transforms = pickle_.find(info, "transform_descriptors");
+      const std::string& file = of(info, "relative_path").text;
+      if (transforms != nullptr && transforms->kind != PickleValue::Kind::none)
+        refuse("{} is transformed or compressed: save without extensions", excerpt(file));
+      if (!is_file_name(file)) refuse("\"{}\" is no file of the folder", excerpt(file));
+      places_[{of(index, "fqn").text, numbers(*offset)}] = {file, of(info, "offset").integer,
+                                                            of(info, "length").integer};
+    });
+  }
+
+  /// The key of each tensor of the model, with its name in the model's state dict. planner_data says in which dicts a
+  /// key lay: ("app", "model", "model.norm.weight").
+  std::map<std::string, std::string> names_of_weights() const {
+    std::map<std::string, std::map<std::string, std::string>> dicts;  // where a dict lay -> its keys and their names
+    std::set<std::string> tensors;
+    for_each(of(root(), "state_dict_metadata"), [&](const PickleValue& key, const PickleValue& value) {
+      if (pickle_.calls(value, std::string(kNames) + "TensorStorageMetadata")) tensors.insert(key.text);
+    });
+    const PickleValue* paths = pickle_.find(root(), "planner_data");
+    if (paths == nullptr || !pickle_.entries(*paths)) {
+      std::map<std::string, std::string> all;
+      for (const std::string& key : tensors) all.emplace(key, key);
+      return all;
+    }
+    for_each(*paths, [&](const PickleValue& key, const PickleValue& path) {
+      if (!tensors.contains(key.text) || path.items.empty()) return;
+      std::string where;
+      bool optimizer = false;
+      for (size_t i = 0; i + 1 < path.items.size(); ++i) {
+        const std::string& part = pickle_.item(path, i).text;
+        optimizer = optimizer || is_of_optimizer(part);
+        where += (where.empty() ? "" : ".") + part;
+      }
+      if (!optimizer) dicts[where].emplace(key.text, pickle_.item(path, path.items.size() - 1).text);
+    });
+    if (dicts.empty()) refuse("no weights of a model: is this the folder of an optimizer?");
+    if (dicts.size() > 1)
+      refuse("tensors in the dicts \"{}\" and \"{}\": save the model's state dict alone, or beside \"optim\"",
+             excerpt(dicts.begin()->first), excerpt(std::next(dicts.begin())->first));
+    return dicts.begin()->second;
+  }
+
+  size_t file(const std::string& name) {
+    const auto found = opened_.find(name);
+    if (found != opened_.end()) return found->second;
+    std::error_code ignored;
+    require<IoError>(fs::exists(folder_ / name, ignored),
+                     "{}: is missing, and .metadata names it: copy the whole folder", (folder_ / name).string());
+    return opened_.emplace(name, pieces_.open(folder_ / name)).first->second;
+  }
+
+  void add(const std::string& key, const std::string& name, const PickleValue& tensor) {
+    const Numbers size = numbers(of(tensor, "size"));
+    const PickleValue& chunks = of(tensor, "chunks");
+    TensorEntry entry{name, DType::f32, {}, {}};
+    int64_t numel = 1;
+    for (const int64_t extent : size) {
+      if (__builtin_mul_overflow(numel, extent, &numel) || numel > kMostElements)
+        refuse("tensor \"{}\" has an absurd shape", excerpt(key));
+      entry.shape.push_back(extent);
+    }
+    std::vector<TensorPiece> pieces;
+    const TorchDType* dtype = nullptr;
+    std::vector<std::pair<Numbers, Numbers>> boxes;
+    for (const size_t each : chunks.items) {
+      const Numbers offsets = numbers(of(pickle_[each], "offsets")), sizes = numbers(of(pickle_[each], "sizes"));
+      boxes.emplace_back(offsets, sizes);
+      const auto place = places_.find({key, offsets});
+      if (place == places_.end()) refuse("a chunk of \"{}\" lies in no file", excerpt(key));
+      TensorPiece piece = piece_of(key, size, offsets, sizes);
+      const TorchTensor stored = stored_chunk(key, place->second, sizes, piece);
+      if (dtype != nullptr && dtype != stored.dtype) refuse("chunks of \"{}\" differ in dtype", excerpt(key));
+      dtype = stored.dtype;
+      pieces.push_back(piece);
+    }
+    if (dtype == nullptr) refuse("tensor \"{}\" has no chunks", excerpt(key));
+    if (std::any_of(pieces.begin(), pieces.end(), [](const TensorPiece& piece) { return piece.rows > 1; }))
+      refuse_overlaps(key, boxes);
+    if (!dtype->dtype) return pieces_.add_unsupported(name, dtype->name);
+    entry.dtype = *dtype->dtype, entry.packed = dtype->packed;
+    pieces_.add(std::move(entry), std::move(pieces));
+  }
+
+  TorchTensor stored_chunk(const std::string& key, const Place& place, const Numbers& sizes, TensorPiece& piece) {
+    piece.file = file(place.file);
+    const std::span<const std::byte> bytes = pieces_.bytes(piece.file);
+    const std::string source = pieces_.path(piece.file).string();
+    const auto room = std::ssize(bytes);
+    require<IoError>(
+        place.offset >= 0 && place.length > 0 && place.offset <= room && place.length <= room - place.offset,
+        "{}: truncated: bytes {} to {} of {} are a chunk of \"{}\": copy the file again", source, place.offset,
+        place.offset + place.length, room, excerpt(key));
+    const TorchArchive archive(bytes.subspan(static_cast<size_t>(place.offset), static_cast<size_t>(place.length)),
+                               source);
+    TorchTensor stored = archive.tensor(key, archive.root());
+    Shape shape;
+    for (const int64_t extent : sizes) shape.push_back(extent);
+    require<IoError>(stored.entry.shape == shape, "{}: a chunk of \"{}\" is {}, and .metadata says {}", source,
+                     excerpt(key), stored.entry.shape, shape);
+    piece.offset = place.offset + stored.entry.bytes.begin;
+    return stored;
+  }
+
+  /// A box of the tensor: cut along the first dimension, along another one, or both.
+  TensorPiece piece_of(const std::string& key, const Numbers& size, const Numbers& offsets,
+                       const Numbers& sizes) const {
+    if (offsets.size() != size.size() || sizes.size() != size.size())
+      refuse("a chunk of \"{}\" has another number of dimensions", excerpt(key));
+    TensorPiece piece{.begin = 0, .run = 1, .rows = 1, .stride = 1};
+    size_t cut = 0;  // the last dimension that is cut
+    for (size_t i = 0; i < size.size(); ++i) {
+      if (sizes[i] > size[i] || offsets[i] > size[i] - sizes[i]) refuse("a chunk of \"{}\" leaves it", excerpt(key));
+      if (sizes[i] != size[i]) {
+        if (cut > 0)
+          refuse("tensor \"{}\" is cut along dimensions {} and {}, and read is one beside the first", excerpt(key), cut,
+                 i);
+        cut = i;
+      }
+      piece.begin = piece.begin * size[i] + offsets[i];
+    }
+    for (size_t i = 0; i < size.size(); ++i) {
+      if (i >= cut) piece.run *= sizes[i], piece.stride *= size[i];
+      if (i < cut) piece.rows *= sizes[i];
+    }
+    if (piece.rows == 1) piece.stride = 0;
+    return piece;
+  }
+  void refuse_overlaps(const std::string& key, const std::vector<std::pair<Numbers, Numbers>>& boxes) const {
+    if (boxes.size() > kMostBoxes) refuse("tensor \"{}\" has {} chunks", excerpt(key), boxes.size());
+    for (size_t a = 0; a < boxes.size(); ++a)
+      for (size_t b = a + 1; b < boxes.size(); ++b) {
+        bool apart = false;
+        for (size_t i = 0; i < boxes[a].first.size(); ++i)
+          apart = apart || boxes[a].first[i] + boxes[a].second[i] <= boxes[b].first[i] ||
+                  boxes[b].first[i] + boxes[b].second[i] <= boxes[a].first[i];
+        if (!apart) refuse("two chunks of \"{}\" overlap", excerpt(key));
+      }
+  }
+
+  static constexpr int64_t kMostElements = int64_t{1} << 56;
+  static constexpr size_t kMostBoxes = 4096;
+
+  fs::path folder_;
+  TensorPieces pieces_;
+  std::string source_;
+  Pickle pickle_;
+  std::map<std::pair<std::string, Numbers>, Place> places_;
+  std::map<std::string, size_t> opened_;
+};
+
+fs::path dcp_in(const fs::path& folder) {
+  for (const fs::path& each : {folder, folder / kAccelerate}) {
+    std::error_code ignored;
+    if (fs::is_regular_file(each / kMetadata, ignored)) return each;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool holds_dcp(const fs::path& folder) { return !dcp_in(folder).empty(); }
+
+TensorPieces read_dcp(const fs::path& folder) { return DcpReader(dcp_in(folder)).read(); }
+
+}  // namespace nought

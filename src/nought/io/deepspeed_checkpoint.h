@@ -1,0 +1,21 @@
+// Reads the weights of a checkpoint that DeepSpeed wrote: the folder that `latest` names, as ZeRO's ranks (stages 0 to
+// 3) or as ds_to_universal.py left it.
+//
+// Design goals: the fp32 masters are the weights, as zero_to_fp32.py has it; they are read where they lie. What is
+// missing is said by its file.
+// Non-goals: tensor parallel ranks, experts and stages of pipelines, whose merging ds_to_universal.py does.
+#pragma once
+
+#include <filesystem>
+
+#include "nought/io/tensor_pieces.h"
+
+namespace nought {
+
+/// Whether a folder is the save_dir of a DeepSpeed engine, or one of the steps in it.
+bool holds_deepspeed_checkpoint(const std::filesystem::path& folder);
+
+/// Weights and buffers by the names of the module. IoError.
+TensorPieces read_deepspeed_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace nought
