@@ -1,0 +1,200 @@
+"""Writes the folders here: python3 make.py, with deepspeed and torch (CPU). Run by hand; the files are committed.
+
+Each folder has a config.json, what the program saved, and expected.safetensors: what zero_to_fp32.py reads from it, or
+torch's own state dict. The model has the names and shapes of a llama of one layer; its loss touches every parameter.
+"""
+import json, os, shutil, struct, sys
+
+os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+import torch
+import torch.multiprocessing as mp
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HIDDEN, WIDTH, VOCAB, HEADS, KV = 8, 12, 13, 2, 1
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": WIDTH,
+          "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": KV, "vocab_size": VOCAB,
+          "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+          "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False}
+HEAD = HIDDEN // HEADS
+SHAPES = {"model.embed_tokens.weight": (VOCAB, HIDDEN),
+          "model.layers.0.self_attn.q_proj.weight": (HIDDEN, HIDDEN),
+          "model.layers.0.self_attn.k_proj.weight": (KV * HEAD, HIDDEN),
+          "model.layers.0.self_attn.v_proj.weight": (KV * HEAD, HIDDEN),
+          "model.layers.0.self_attn.o_proj.weight": (HIDDEN, HIDDEN),
+          "model.layers.0.mlp.gate_proj.weight": (WIDTH, HIDDEN),
+          "model.layers.0.mlp.up_proj.weight": (WIDTH, HIDDEN),
+          "model.layers.0.mlp.down_proj.weight": (HIDDEN, WIDTH),
+          "model.layers.0.input_layernorm.weight": (HIDDEN,),
+          "model.layers.0.post_attention_layernorm.weight": (HIDDEN,),
+          "model.norm.weight": (HIDDEN,)}
+FROZEN = "model.layers.0.self_attn.v_proj.weight"
+
+
+class Leaf(torch.nn.Module):
+    """A loss of its own parameters, so that stage 3 and FSDP gather them here."""
+
+    def forward(self, x):
+        return sum((p.float() * x).square().sum() + p.float().sum() for p in self.parameters(recurse=False))
+
+
+class Model(torch.nn.Module):
+    """Parameters under the names of SHAPES. The output is a loss that depends on all of them."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(7)
+        for name, shape in SHAPES.items():
+            *path, leaf = name.split(".")
+            module = self
+            for part in path:
+                if part not in module._modules:
+                    module.add_module(part, Leaf())
+                module = module._modules[part]
+            values = torch.randn(shape, generator=generator) * 0.12 + (1.0 if len(shape) == 1 else 0.0)
+            module.register_parameter(leaf, torch.nn.Parameter(values))
+        self.add_module("lm_head", Leaf())
+        self.lm_head.register_parameter("weight", self.model.embed_tokens.weight)  # tied
+        self.model.register_buffer("steps", torch.tensor([3, 5]))
+
+    def forward(self, x):
+        return sum(leaf(x) for leaf in self.model.modules() if isinstance(leaf, Leaf) and leaf._parameters)
+
+
+def save_expected(folder, state):
+    header, data = {}, b""
+    for name, tensor in sorted(state.items()):
+        if not tensor.is_floating_point():
+            continue
+        raw = tensor.detach().float().contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "expected.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def fresh(name):
+    folder = os.path.join(HERE, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(CONFIG, file, indent=1)
+    return folder
+
+
+def join(rank, ranks, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+
+
+def run_deepspeed(rank, ranks, port, folder, stage, dtype, frozen, extra):
+    join(rank, ranks, port)
+    import deepspeed
+    import deepspeed.comm.torch as comm
+    comm.build_shm_op = lambda: None
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
+    deepspeed.init_distributed(dist_backend="gloo")
+    config = {"train_micro_batch_size_per_gpu": 1, dtype: {"enabled": True}, "zero_optimization": {"stage": stage},
+              "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+              "steps_per_print": 1000000, **extra}
+    if dtype == "fp16":
+        config["fp16"]["initial_scale_power"] = 4
+    model = Model()
+    if frozen:
+        model.get_parameter(FROZEN).requires_grad_(False)
+    decay = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+    other = [p for p in model.parameters() if p.requires_grad and p.dim() == 1]
+    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": other, "weight_decay": 0.0}], lr=1e-2)
+    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+    for step in range(2):
+        engine.backward(engine(torch.tensor(0.5 + step)))
+        engine.step()
+    engine.save_checkpoint(folder)
+    torch.distributed.barrier()
+
+
+def run_dcp(rank, ranks, port, folder, wrapped):
+    join(rank, ranks, port)
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (ranks,))
+    model = Model()
+    del model.model.steps
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(2):
+        model(torch.tensor(0.5 + step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    state = get_model_state_dict(model)
+    if wrapped:
+        state = {"app": {"model": state, "optim": get_optimizer_state_dict(model, optimizer), "step": 2}}
+    os.chdir(folder)  # .metadata keeps the path
+    dcp.save(state, checkpoint_id=".")
+    whole = {name: value.full_tensor() for name, value in get_model_state_dict(model).items()}
+    if rank == 0:
+        save_expected(folder, whole)
+    dist.destroy_process_group()
+
+
+def deepspeed_folder(port, name, ranks, stage, dtype, frozen=False, **extra):
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    folder = fresh(name)
+    mp.spawn(run_deepspeed, (ranks, port, folder, stage, dtype, frozen, extra), nprocs=ranks)
+    for script in os.listdir(folder):
+        if script.endswith(".py"):
+            os.remove(os.path.join(folder, script))
+    save_expected(folder, masters_of_bf16(folder, ranks) if extra else get_fp32_state_dict_from_zero_checkpoint(folder))
+
+
+def masters_of_bf16(folder, ranks):
+    """BF16_Optimizer's files, which zero_to_fp32.py does not read: every group's parts joined and cut by its shapes."""
+    step = os.path.join(folder, "global_step2")
+    parts = [torch.load(f"{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", weights_only=False)
+             ["optimizer_state_dict"]["single_partition_of_fp32_groups"] for rank in range(ranks)]
+    groups = torch.load(f"{step}/mp_rank_00_model_states.pt", weights_only=False)["param_shapes"]
+    state = {}
+    for i, shapes in enumerate(groups):
+        flat, at = torch.cat([part[i] for part in parts]), 0
+        for name, shape in shapes.items():
+            state[name] = flat[at:at + shape.numel()].view(shape)
+            at += shape.numel()
+    return state
+
+
+def universal_folder(name, of):
+    """What ds_to_universal.py makes of a folder."""
+    import argparse
+    from deepspeed.checkpoint import ds_to_universal
+    folder, source = fresh(name), os.path.join(HERE, of, "global_step2")
+    ds_to_universal.main(argparse.Namespace(input_folder=source, output_folder=os.path.join(folder, "global_step2_universal"),
+                                            num_extract_workers=1, num_merge_workers=1, keep_temp_folder=False,
+                                            strict=False, inject_missing_state=True))
+    with open(os.path.join(folder, "latest_universal"), "w") as file:
+        file.write("global_step2_universal")
+    shutil.copy(os.path.join(HERE, of, "expected.safetensors"), folder)
+    for path, _, names in os.walk(folder):  # what is not read yet
+        for file in names:
+            if file.startswith("exp_avg") or file in ("optimizer_state.pt", "step.pt"):
+                os.remove(os.path.join(path, file))
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:]
+    jobs = {"zero2": lambda: deepspeed_folder(29611, "zero2", 2, 2, "bf16"),
+            "zero1": lambda: deepspeed_folder(29612, "zero1", 3, 1, "fp16"),
+            "zero3": lambda: deepspeed_folder(29613, "zero3", 3, 3, "bf16", frozen=True),
+            "bf16": lambda: deepspeed_folder(29614, "bf16", 2, 1, "bf16", data_types={"grad_accum_dtype": "fp32"}),
+            "universal2": lambda: universal_folder("universal2", "zero2"),
+            "universal3": lambda: universal_folder("universal3", "zero3"),
+            "dcp": lambda: mp.spawn(run_dcp, (2, 29615, fresh("dcp"), True), nprocs=2),
+            "dcp_plain": lambda: mp.spawn(run_dcp, (2, 29616, fresh("dcp_plain"), False), nprocs=2)}
+    for name, job in jobs.items():
+        if not wanted or name in wanted:
+            job()
