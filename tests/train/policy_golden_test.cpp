@@ -3,7 +3,9 @@
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
+#include "nought/data/answer_batch.h"
 #include "nought/engine/model_schedule.h"
+#include "nought/engine/sequence_pass.h"
 #include "nought/train/probe_policy.h"
 #include "nought/weights/model_source.h"
 
@@ -74,6 +76,46 @@ TEST(PolicyGolden, every_layout_computes_them) {
   meshes.push_back({.sizes = {.pipeline = 2}});
   for (const MeshLayout& mesh : meshes)
     for (const char* kind : {"dapo", "grpo", "kl", "sequence"}) expect_golden_on(mesh, kind);
+}
+
+/// token_logs() of a model of one layout is what TRL's model says, with tokens in any order over ranks.
+TEST(PolicyGolden, what_a_model_says_of_each_token_is_put_together_on_every_layout) {
+  std::vector<MeshLayout> meshes{{}, test::sharded(2, 3)};
+  meshes.push_back({.sizes = {.context = 2}});
+  meshes.push_back({.sizes = {.pipeline = 2}});
+  const AlignmentPlan plan = plan_of("kl");
+  for (const MeshLayout& mesh : meshes) {
+    const test::TrainingCase of{
+        .model = ModelSource(policy()).config(), .mesh = mesh, .load = [](ShardedModel& model, Decoder&) {
+          model.load(ModelSource(FoundModel{.folder = test::golden_folder("align/reference")}).weights());
+        }};
+    of.on_rank(0, [&](TrainingRank& rank) {
+      const PolicyInput input = read_policy_input(rank.context, golden(), rank.decoder.config().vocab_size, plan);
+      const PairInput& rows = input.rows;
+      Engine engine(rank.model);
+      engine.set_schedule(schedule_at(rank.mesh, mesh.pipeline()));
+      const std::vector<Batch> batches =
+          probe_batches(std::ssize(rows.ids), rank.mesh.group(Group::samples), 1, [&](Interval own) {
+            std::vector<JudgedAnswer> answers;
+            for (int64_t row = own.begin; row < own.end; ++row) {
+              const auto at = static_cast<size_t>(row);
+              answers.push_back({.ids = rows.ids[at], .begin = rows.begins[at], .number = row});
+            }
+            return batch_of_answers(*rank.context.memory, answers, {.places = true});
+          });
+      std::vector<int64_t> lengths;
+      for (const auto& ids : rows.ids) lengths.push_back(std::ssize(ids));
+      const TokenLogs logs = token_logs(engine, rank.model, rank.decoder, batches, lengths, 1);
+      for (size_t row = 0; row < rows.ids.size(); ++row) {
+        const std::vector<float> said = logs.of(static_cast<int64_t>(row), lengths[row]);
+        for (size_t at = 0; at < said.size(); ++at) {
+          const bool answers = static_cast<int64_t>(at) >= rows.begins[row];
+          EXPECT_NEAR(said[at], answers ? input.known[row][at] : 0, 1e-5) << row << ", " << at;
+        }
+      }
+      return 0;
+    });
+  }
 }
 
 }  // namespace

@@ -99,7 +99,8 @@ struct AlignmentConfig {
       "else regression of one label and single_label_classification of several");
     v("max_length", max_length, "tokens of a prompt with an answer: what is longer is cut at its end");
     v("ref_model", ref_model,
-      "dpo, kto: the folder of the reference model, of the same shape; default: the model that the run begins with");
+      "dpo, kto, grpo with a beta: the folder of the reference model, of the same shape; default: the model that the "
+      "run begins with");
     v("precompute_ref_log_probs", precompute_ref_log_probs,
       "has no effect: what the reference model says of the answers is always computed once, before the first step");
   }

@@ -71,6 +71,8 @@ struct AlignmentPlan {
   bool asks_kl() const { return of_labels() && !label_loss.apo_zero; }
   /// Whether it learns from rewards of answers that the model writes itself.
   bool of_rewards() const { return method == AlignmentMethod::grpo; }
+  /// Whether what the reference says is asked of answers that are new in each step.
+  bool keeps_reference() const { return of_rewards() && has_reference(); }
   /// Whether a classifier's head scores whole texts.
   bool of_scores() const { return method == AlignmentMethod::reward || method == AlignmentMethod::classify; }
   /// Answers of a sample that are trained.
@@ -88,6 +90,7 @@ struct AlignmentPlan {
   }
   /// Whether a reference model is asked.
   bool has_reference() const {
+    if (of_rewards()) return policy_loss.beta > 0;
     bool asks = of_labels();
     for (const auto& [type, weight] : loss.terms) asks |= type != PairLossType::sft;
     return (method == AlignmentMethod::dpo || of_labels()) && asks;

@@ -75,8 +75,8 @@ void take_reference(Resolver& r) {
   AlignmentPlan& plan = r.plan.alignment;
   if (!given.given) return;
   const auto model = r.section_value("alignment.ref_model", given);
-  require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model: remove it", model.place,
-                       enum_name(plan.method));
+  require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model{}: remove it", model.place,
+                       enum_name(plan.method), plan.of_rewards() ? " where beta is 0" : "");
   require<ConfigError>(!r.plan.adapts(),
                        "{}: the reference of an adapter is the model without it: remove this key, or train all",
                        model.place);
@@ -223,6 +223,12 @@ void take_sampling(Resolver& r) {
       take("repetition_penalty", config.repetition_penalty, std::isfinite(penalty) && penalty > 0, "a number > 0");
 }
 
+double take_policy_beta(Resolver& r) {
+  const auto beta = r.section_value("alignment.beta", r.config.alignment.beta);
+  require_finite_at_least_zero(beta);
+  return beta.given ? r.note("beta", beta) : 0;
+}
+
 void take_grpo(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   AlignmentPlan& plan = r.plan.alignment;
@@ -238,9 +244,6 @@ void take_grpo(Resolver& r) {
                          fmt::join(enum_names<PolicyLossType>(), ", "));
     loss.type = *type;
   }
-  const auto beta = r.section_value("alignment.beta", config.beta);
-  require_finite_at_least_zero(beta);
-  loss.beta = beta.given ? r.note("beta", beta) : 0;
   const auto positive = [&](const char* key, const Setting<double>& setting) {
     require<ConfigError>(std::isfinite(setting.value) && setting.value > 0, "{}: expected a number > 0, got {}",
                          r.origins.place(std::string("alignment.") + key), setting.value);
@@ -387,6 +390,7 @@ void resolve_alignment(Resolver& r) {
   if (plan.method == AlignmentMethod::sft) return;
   r.note("alignment.method", r.section_value("alignment.method", config.method));
   if (!plan.of_scores() && !plan.of_rewards()) take_beta(r);
+  if (plan.of_rewards()) plan.policy_loss.beta = take_policy_beta(r);
   take_reference(r);
   switch (plan.method) {
     case AlignmentMethod::dpo:

@@ -46,7 +46,11 @@ void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const Answe
     row.of_target.push_back(answers ? index : -1);
     row.weights.push_back(static_cast<float>(at - first < shared ? 1 : options.ld_alpha.value_or(1)));
     row.likelihood.push_back(static_cast<float>(likely ? options.likelihood : 0));
-    if (!answer.written.empty()) row.written.push_back(answers ? answer.written[static_cast<size_t>(at)] : 0);
+    if (options.places) {
+      row.written.push_back(static_cast<float>(at));
+    } else if (!answer.written.empty()) {
+      row.written.push_back(answers ? answer.written[static_cast<size_t>(at)] : 0);
+    }
     if (!answer.known.empty()) row.known.push_back(answers ? answer.known[static_cast<size_t>(at)] : 0);
   }
 }

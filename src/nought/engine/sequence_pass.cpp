@@ -1,9 +1,27 @@
 #include "nought/engine/sequence_pass.h"
 
+#include <numeric>
+
+#include "nought/nn/policy_objective.h"
+
 namespace nought {
 
 void sum_over_ranks(ShardedModel& model, SequenceSums& sums) {
   if (!sums.empty()) all_reduce_values(model.mesh().group(Group::losses), model.context(), sums);
+}
+
+TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
+                     std::span<const int64_t> lengths, double temperature) {
+  TokenLogs result;
+  result.begins.resize(lengths.size());
+  std::exclusive_scan(lengths.begin(), lengths.end(), result.begins.begin(), int64_t{0});
+  const auto all = static_cast<size_t>(std::reduce(lengths.begin(), lengths.end()));
+  const auto logs = std::make_shared<SequenceSums>(all);
+  decoder.set_objective(std::make_shared<TokenLogsObjective>(temperature, result.begins, logs));
+  for (const Batch& batch : batches) engine.evaluate(std::span(&batch, 1), 1);
+  sum_over_ranks(model, *logs);
+  result.logs = std::move(*logs);
+  return result;
 }
 
 SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,

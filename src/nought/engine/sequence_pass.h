@@ -16,6 +16,23 @@ namespace nought {
 /// Collective.
 void sum_over_ranks(ShardedModel& model, SequenceSums& sums);
 
+/// What the model says of the tokens of sequences.
+struct TokenLogs {
+  std::vector<int64_t> begins = {};  // where the first token of each sequence stands in `logs`
+  SequenceSums logs = {};            // the log-probability of each token that is a target; 0 of others
+
+  /// Those of a sequence with so many tokens.
+  std::vector<float> of(int64_t number, int64_t tokens) const {
+    const auto begin = logs.begin() + begins.at(static_cast<size_t>(number));
+    return {begin, begin + tokens};
+  }
+};
+
+/// The log-probability of each token of the sequences of the batches, which TokenLogsObjective reads; lengths: the
+/// tokens of each sequence over all ranks, by its number. Likewise.
+TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
+                     std::span<const int64_t> lengths, double temperature);
+
 /// The log-probability of each sequence of the batches, `count` over all ranks, by its number; all ranks get those of
 /// all. All ranks have as many batches. The decoder is that of the engine's model; its objective is lost. Collective.
 SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,

@@ -36,6 +36,15 @@ void add_parts(std::vector<double>& sums, const Context& context, Communicator* 
 
 }  // namespace
 
+WeighedObjective::Weighed TokenLogsObjective::weigh(const Context&, const Batch& batch, std::span<const double> losses,
+                                                    Communicator*) const {
+  Tokens(batch.sequences, losses).each([&](size_t i, size_t of) {
+    const int64_t begin = begins_.at(static_cast<size_t>(batch.sequences.all[of].number));
+    logs_->at(static_cast<size_t>(begin + int64_t(batch.sequences.written.data<float>()[i]))) = -losses[i];
+  });
+  return {.loss = 0, .weights = std::vector<float>(losses.size())};
+}
+
 double PolicyObjective::weight(const Batch& batch) const {
   double count = 0;
   for (const BatchSequence& each : batch.sequences.all) count += options_.counts_tokens() ? each.targets : 1;
@@ -67,7 +76,7 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
     weighed.weights[i] = static_cast<float>(-weight * (token.d_self + (whole ? 0 : token.d_log_ratio)));
     if (!numbers_) return;
     const double ratio = std::exp(log_ratio);
-    ++numbers_->tokens, numbers_->kl += token.kl;
+    ++numbers_->tokens, numbers_->kl += token.kl * (options_.corrects_kl ? ratio : 1);
     numbers_->low_clipped += ratio < 1 - options_.epsilon && advantage < 0 ? 1 : 0;
     numbers_->high_clipped += ratio > 1 + options_.epsilon_high && advantage > 0 ? 1 : 0;
   });

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "nought/nn/policy_loss.h"
 #include "nought/nn/sequence_objective.h"
@@ -12,6 +14,25 @@ namespace nought {
 /// Sums over the tokens of the batches of a step, as far as this rank has them.
 struct PolicyNumbers {
   double tokens = 0, kl = 0, low_clipped = 0, high_clipped = 0;
+};
+
+/// Keeps the log-probabilities of the targets of sequences, and has no loss.
+class TokenLogsObjective final : public WeighedObjective {
+ public:
+  /// logs: gets them, f64; the first token of sequence `number` has the place begins[number]. In
+  /// batches BatchSequences::written is the place of each target in its sequence.
+  TokenLogsObjective(double temperature, std::vector<int64_t> begins, std::shared_ptr<SequenceSums> logs)
+      : temperature_(temperature), begins_(std::move(begins)), logs_(std::move(logs)) {}
+
+  double weight(const Batch& batch) const override { return std::ssize(batch.sequences.all) * batch.sequences.share; }
+  Weighed weigh(const Context& context, const Batch& batch, std::span<const double> losses,
+                Communicator* parts) const override;
+  double temperature() const override { return temperature_; }
+
+ private:
+  double temperature_;
+  std::vector<int64_t> begins_;
+  std::shared_ptr<SequenceSums> logs_;
 };
 
 class PolicyObjective final : public WeighedObjective {

@@ -10,6 +10,7 @@
 #include "nought/engine/pipeline_cut.h"
 #include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
+#include "nought/train/reference_model.h"
 
 namespace nought {
 
@@ -115,6 +116,23 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
   if (!servers_at(layout)) return;
   const auto all = [&] { return make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire); };
   servers = std::make_unique<RotatingServers>(model, all(), all(), *layout.staleness);
+}
+
+DryRunReference::DryRunReference(const ModelConfig& config, const Layout& layout, DryRunRank& rank)
+    : layout_(layout),
+      context_(rank.context),
+      decoder_(config, {}, {},
+               ModelRanks(rank.mesh, layout.sequence_parallel,
+                          pipeline_cut_of(layout.pipeline, config, layout.seq_length), layout.context_method)),
+      model_(context_, rank.mesh, apply(layout.freezing, decoder_), reference_sharding(layout)) {
+  decoder_.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
+}
+
+void DryRunReference::pass(const Schedules& schedules) {
+  Engine engine(model_);
+  engine.set_schedule(schedules);
+  const Batch batch = empty_batch_of(layout_, layout_.micro_batch, *context_.memory);
+  engine.evaluate(std::span(&batch, 1), 1);
 }
 
 void DryRunRank::begin() {

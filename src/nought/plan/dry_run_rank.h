@@ -70,4 +70,18 @@ struct DryRunRank {
   Layout layout_;
 };
 
+/// The model beside that of a rank that is asked in each step (train/reference_model.h).
+class DryRunReference {
+ public:
+  DryRunReference(const ModelConfig& config, const Layout& layout, DryRunRank& rank);
+  /// What it says of a micro-batch.
+  void pass(const Schedules& schedules);
+
+ private:
+  const Layout& layout_;
+  const Context& context_;
+  Decoder decoder_;
+  ShardedModel model_;
+};
+
 }  // namespace nought

@@ -34,6 +34,7 @@ Layout layout_of(const RunPlan& plan) {
   if (!plan.data.validates()) layout.evaluation_rows = 0;
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
     layout.rollout_sequences = layout.train_batch() / (layout.writes_answers_together() ? 1 : layout.data_ranks());
+    layout.keeps_reference = plan.alignment.keeps_reference();
     layout.rollout_generations = plan.alignment.generations;
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
@@ -115,6 +116,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   ShardedModel& model = rank.model;
   Engine engine(model);
   rank.begin();
+  const auto reference = layout.keeps_reference ? std::make_unique<DryRunReference>(config, layout, rank) : nullptr;
   const Schedules schedules = schedules_of(layout, mesh);
   engine.set_schedule(schedules);
 
@@ -176,6 +178,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
                     {.max_completion_length = layout.rollout_new_tokens});
     model.expect({});
   }
+  if (reference) reference->pass(schedules);
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);

@@ -12,7 +12,6 @@
 #include "nought/comm/flight_recorder.h"
 #include "nought/data/answer_batch.h"
 #include "nought/infer/rollout.h"
-#include "nought/nn/policy_objective.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
@@ -44,16 +43,20 @@ int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
 }
 
 PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
-                     ShardedModel& model, Decoder& decoder, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
+                     ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
+                     const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
     : plan_(plan),
       prompts_(std::move(prompts)),
       layout_(layout),
       model_(model),
       decoder_(decoder),
+      engine_(engine),
+      reference_(reference),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
       packing_(layout, plan.layout.stages() > 1),
       order_(*prompts_, layout.train_batch() / plan.alignment.generations, plan.seed),
+      objective_(std::make_shared<PolicyObjective>(plan.alignment.policy_loss, numbers_)),
       room_(layout.micro_batch * longest_answer(*prompts_, plan.alignment)) {
   for (const RewardConfig& each : plan.alignment.rewards)
     rewards_.push_back(make_reward(each, plan.alignment.policy_loss.max_completion_length));
@@ -65,7 +68,7 @@ PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prom
       fail<ConfigError>("the prompt {} {}", columns.at("prompt").dump().substr(0, 60), error.what());
     }
   }
-  decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss));
+  decoder_.set_objective(objective_);
 }
 
 // --- what a step learns from ---
@@ -166,7 +169,25 @@ void PolicyRun::begin_step(int64_t step) {
   parts_ = packing_.pack(lengths, room_, most);
   row_tokens_ = std::min(room_, round_up(most, unit));
   step_ = step;
+  *numbers_ = {};
+  if (reference_ != nullptr) ask_reference();
   if (world.rank() == 0) keep_completions(step);
+}
+
+TokenLogs PolicyRun::logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const {
+  std::vector<int64_t> lengths;
+  lengths.reserve(answers_.size());
+  for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
+  return token_logs(engine, model, decoder, make_batches(*model.context().memory, /*places=*/true), lengths,
+                    plan_.alignment.policy_loss.temperature);
+}
+
+void PolicyRun::ask_reference() {
+  note_phase(model_.mesh().world(), "reference");
+  const TokenLogs logs = logs_of(reference_->engine(), reference_->model(), reference_->decoder());
+  reference_->model().settle();
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].known = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
 }
 
 void PolicyRun::keep_completions(int64_t step) const {
@@ -222,7 +243,19 @@ NamedNumbers PolicyRun::metrics() const {
   add_lengths("length", lengths), add_lengths("terminated_length", terminated);
   numbers.emplace_back("completions/clipped_ratio",
                        1 - static_cast<double>(terminated.size()) / static_cast<double>(lengths.size()));
+  for (const auto& each : distances()) numbers.push_back(each);
   std::erase_if(numbers, [](const auto& each) { return std::isnan(each.second); });
+  return numbers;
+}
+
+NamedNumbers PolicyRun::distances() const {
+  std::vector<double> sums{numbers_->tokens, numbers_->kl, numbers_->low_clipped, numbers_->high_clipped};
+  sum_over_ranks(model_, sums);
+  const double tokens = std::max(sums[0], 1.0);
+  NamedNumbers numbers{{"clip_ratio/low_mean", sums[2] / tokens},
+                       {"clip_ratio/high_mean", sums[3] / tokens},
+                       {"clip_ratio/region_mean", (sums[2] + sums[3]) / tokens}};
+  if (reference_ != nullptr) numbers.emplace_back("kl", sums[1] / tokens);
   return numbers;
 }
 
@@ -232,16 +265,23 @@ void PolicyRun::require_step(int64_t step) const { require(step == step_, "the a
 
 std::vector<Batch> PolicyRun::batches(int64_t step, Memory& memory) const {
   require_step(step);
+  return make_batches(memory, /*places=*/false);
+}
+
+std::vector<Batch> PolicyRun::make_batches(Memory& memory, bool places) const {
   const BatchLayout layout = packing_.layout_of(parts_);
   std::vector<Batch> batches;
   for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
     std::vector<JudgedAnswer> judged;
     for (const int64_t place : parts_[static_cast<size_t>(layout.part(micro))]) {
       const Answer& answer = answers_[static_cast<size_t>(place)];
-      judged.push_back(
-          {.ids = answer.ids, .begin = answer.begin, .number = place, .wanted = std::span(&answer.advantage, 1)});
+      judged.push_back({.ids = answer.ids,
+                        .begin = answer.begin,
+                        .number = place,
+                        .wanted = std::span(&answer.advantage, 1),
+                        .known = answer.known});
     }
-    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens_}));
+    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens_, .places = places}));
   }
   return batches;
 }

@@ -3,7 +3,7 @@
 //
 // Design goals: the answers of a step are a function of the weights and of (seed, step, prompt, member), on any layout,
 // so that a resumed run needs to know its step only; they are written by the weights that are trained, and no second
-// copy is made. Non-goals: several updates for the same answers; a reference model beside.
+// copy is made but for a reference, where a loss asks what it says. Non-goals: several updates for the same answers.
 #pragma once
 
 #include <filesystem>
@@ -16,9 +16,12 @@
 #include "nought/data/answer_packing.h"
 #include "nought/data/step_source.h"
 #include "nought/engine/evaluation.h"
+#include "nought/engine/sequence_pass.h"
 #include "nought/models/decoder.h"
+#include "nought/nn/policy_objective.h"
 #include "nought/rewards/reward.h"
 #include "nought/text/tokenizer.h"
+#include "nought/train/reference_model.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -44,14 +47,16 @@ int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan);
 
 class PolicyRun final : public StepSource {
  public:
-  /// Makes the steps of the decoder learn from rewards. stop_ids: the tokens that end an answer. All must outlive this
-  /// object. ConfigError names a prompt that a reward can not judge answers to.
+  /// Makes the steps of the decoder learn from rewards. reference: null unless the loss asks it. stop_ids: the tokens
+  /// that end an answer. All must outlive this object. ConfigError names a prompt that a reward can not judge answers
+  /// to.
   PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
-            ShardedModel& model, Decoder& decoder, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
+            ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
+            const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
 
   /// Before step number `step`, counted from 0: writes its answers and judges them. Collective.
   void begin_step(int64_t step);
-  /// TRL's metrics of the answers of that step.
+  /// TRL's metrics of the answers of that step, which has been made. Collective.
   NamedNumbers metrics() const;
 
   /// The next are of the step that began last.
@@ -73,6 +78,7 @@ class PolicyRun final : public StepSource {
     int64_t prompt = 0;
     std::string text = {};  // what it says; judge() knows it, on rank 0 alone
     double reward = 0, advantage = 0;
+    std::vector<float> known = {};  // what the reference says of each token; empty without one
 
     std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
   };
@@ -81,6 +87,13 @@ class PolicyRun final : public StepSource {
   std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
   /// [answers, functions]; on rank 0 alone.
   std::vector<double> judge();
+  /// What a model says of each token of each answer. Collective.
+  TokenLogs logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const;
+  /// Collective.
+  void ask_reference();
+  std::vector<Batch> make_batches(Memory& memory, bool places) const;
+  /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
+  NamedNumbers distances() const;
   std::string text_of(const Answer& answer) const;
   bool ended(const Answer& answer) const;
   double weight_of(const Answer& answer) const;
@@ -92,6 +105,8 @@ class PolicyRun final : public StepSource {
   BatchLayout layout_;
   ShardedModel& model_;
   Decoder& decoder_;
+  Engine& engine_;
+  ReferenceModel* reference_;
   const Tokenizer& tokenizer_;
   std::vector<int32_t> stop_ids_;
   AnswerPacking packing_;
@@ -100,6 +115,8 @@ class PolicyRun final : public StepSource {
   int64_t step_ = -1;
   std::vector<Answer> answers_;  // those that step_ learns from
   std::vector<double> scores_;   // [answers, functions], NaN: not scored
+  std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();
+  std::shared_ptr<const Objective> objective_;
   AnswerPacking::Parts parts_;
   int64_t room_ = 0;        // the most tokens of a part
   int64_t row_tokens_ = 0;  // what each part of step_ is filled up to

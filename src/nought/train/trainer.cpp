@@ -77,20 +77,22 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       model_(context, mesh_, apply(plan.layout.freezing, decoder_), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite),
+      adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
       pairs_(data_.pairs && !plan_.alignment.of_rewards()
                  ? std::make_unique<PairRun>(plan_, data_, batch_layout(plan, mesh_, workers_.get()), model_, decoder_,
                                              engine_)
                  : nullptr),
+      reference_(make_reference()),
       policy_(plan_.alignment.of_rewards()
                   ? std::make_unique<PolicyRun>(plan_, data_.pairs, batch_layout(plan, mesh_, nullptr), model_,
-                                                decoder_, *tokenizer_, ends_of_answers(data_, decoder_, *tokenizer_))
+                                                decoder_, engine_, reference_.get(), *tokenizer_,
+                                                ends_of_answers(data_, decoder_, *tokenizer_))
                   : nullptr),
       source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())
               : policy_ ? static_cast<const StepSource&>(*policy_)
                         : *tokens_),
       steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
-      adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
       saver_(plan_, world_, data_, *tokenizer_, source_, decoder_, model_, engine_, steps_, adapter_.get()) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, source_.steps_for(1));
@@ -113,7 +115,7 @@ void Trainer::load() {
   const fs::path folder = plan_.output_dir;
   if (pairs_) pairs_->begin();
   if (resumes(mode_)) {
-    if (pairs_) find_reference([this] { load_reference(); });
+    if (pairs_) find_reference([this] { load_reference(model_); });
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
@@ -140,7 +142,7 @@ void Trainer::load() {
       for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
   if (world_.rank() == 0 && policy_) fs::remove(folder / kCompletionsFile);  // an earlier run left it
   const bool starts_apart = pairs_ && !plan_.alignment.ref_model.empty();
-  if (starts_apart) find_reference([this] { load_reference(); });
+  if (starts_apart) find_reference([this] { load_reference(model_); });
   load_start();
   if (pairs_ && !starts_apart) find_reference([] {});
   steps_.begin();
@@ -158,29 +160,40 @@ void Trainer::find_reference(const std::function<void()>& load) {
   if (!note.empty()) notes_.push_back(note);
 }
 
-void Trainer::load_reference() {
-  if (plan_.alignment.ref_model.empty()) return load_start();
+std::unique_ptr<ReferenceModel> Trainer::make_reference() {
+  if (!plan_.alignment.keeps_reference()) return nullptr;
+  return std::make_unique<ReferenceModel>(plan_, decoder_.config(), mesh_, context_,
+                                          [this](ShardedModel& model) { load_reference(model); });
+}
+
+void Trainer::load_reference(ShardedModel& model) {
+  if (plan_.alignment.ref_model.empty()) {
+    load_weights(model);
+    return;
+  }
   const ModelSource source(FoundModel{plan_.alignment.ref_model});
   require<ConfigError>(source.config().vocab_size == decoder_.config().vocab_size,
                        "alignment.ref_model {} has {} tokens, the model {}: they must read the same tokens",
                        plan_.alignment.ref_model, source.config().vocab_size, decoder_.config().vocab_size);
-  model_.load(source.weights());
+  model.load(source.weights());
+}
+
+std::string Trainer::load_weights(ShardedModel& model) const {
+  if (adapter_) return adapter_->begin(model);
+  const InitialState fresh(plan_.seed);
+  if (plan_.model_dir.empty()) {
+    model.load(fresh);
+    return fmt::format("random weights from seed {}", plan_.seed);
+  }
+  const ModelSource source(FoundModel{plan_.model_dir});
+  model.load(GrownWeights(source.weights(), source.model(), fresh));
+  return plan_.model_dir;
 }
 
 void Trainer::load_start() {
-  if (adapter_) {
-    start_ = adapter_->begin(model_);
-    return;
-  }
-  if (plan_.model_dir.empty()) {
-    model_.load(InitialState(plan_.seed));
-    start_ = fmt::format("random weights from seed {}", plan_.seed);
-    return;
-  }
+  start_ = load_weights(model_);
+  if (adapter_ || plan_.model_dir.empty()) return;
   const ModelSource source(FoundModel{plan_.model_dir});
-  const InitialState fresh(plan_.seed);
-  model_.load(GrownWeights(source.weights(), source.model(), fresh));
-  start_ = plan_.model_dir;
   if (decoder_.config().classifier && !source.config().classifier)
     notes_.push_back(fmt::format("the head that scores texts ({} labels) begins with random weights from seed {}",
                                  decoder_.config().classifier->labels, plan_.seed));

@@ -66,10 +66,14 @@ class Trainer {
   void load();
   /// Finds what the reference model says of the pairs. load: brings the reference into the model, if it is asked.
   void find_reference(const std::function<void()>& load);
-  /// Loads the reference's weights into the model.
-  void load_reference();
-  /// Loads what a run begins with.
+  /// Loads the reference's weights.
+  void load_reference(ShardedModel& model);
+  /// Loads what a run begins with. Returns a line that says where it is from.
+  std::string load_weights(ShardedModel& model) const;
+  /// The same into the model that is trained, with lines for the user.
   void load_start();
+  /// The model beside the one that is trained, if the run asks one.
+  std::unique_ptr<ReferenceModel> make_reference();
   /// The ranks of all workers, or of the mesh.
   Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
   /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
@@ -112,12 +116,13 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  std::unique_ptr<PairRun> pairs_;     // null unless the run learns from pairs
-  std::unique_ptr<PolicyRun> policy_;  // null unless it learns from rewards of its own answers
+  std::unique_ptr<AdapterRun> adapter_;        // null unless the run trains one
+  std::unique_ptr<PairRun> pairs_;             // null unless the run learns from pairs
+  std::unique_ptr<ReferenceModel> reference_;  // null unless a model beside is asked in each step
+  std::unique_ptr<PolicyRun> policy_;          // null unless it learns from rewards of its own answers
   const StepSource& source_;
   RunSteps steps_;
   StepRecorder recorder_;
-  std::unique_ptr<AdapterRun> adapter_;  // null unless the run trains one
   RunSaver saver_;
   std::optional<MatrixPeak> peak_;  // set by measure_machine()
   std::string start_;

@@ -275,10 +275,6 @@ void require_rewards(const RunPlan& plan) {
                        "{}: nothing judges the answers: add alignment.reward_funcs, a list such as "
                        "[{{\"type\": \"exact_match\", \"column\": \"answer\"}}]",
                        method);
-  require<ConfigError>(plan.alignment.policy_loss.beta == 0,
-                       "{}: a reference model beside the one that is trained is not available yet: remove "
-                       "alignment.beta",
-                       method);
 }
 
 }  // namespace
