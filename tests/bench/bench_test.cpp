@@ -34,6 +34,24 @@ TEST(Bench, no_figure_exceeds_the_matrix_peak) {
   EXPECT_EQ(raised_peak(5, 6, [] { return 2.0; }), 6);
 }
 
+TEST(Bench, answers_of_a_group_stand_beside_those_to_prompts_of_their_own) {
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
+                                                     {"vocab_size", 64},
+                                                     {"hidden_size", 16},
+                                                     {"intermediate_size", 32},
+                                                     {"num_hidden_layers", 2},
+                                                     {"num_attention_heads", 2},
+                                                     {"max_position_embeddings", 64}});
+  run_ranks(1, [&](Communicator& self, const Context& context) {
+    const Figure figure = bench_rollout(self, context, DType::f32, 2, config, {4, 40, 3});
+    EXPECT_EQ(figure.work, 12);
+    EXPECT_EQ(figure.limits.values.size(), 2u);
+    EXPECT_GT(figure.fraction(), 0);
+    EXPECT_THROW(bench_rollout(self, context, DType::f32, 1, config, {4, 40, 30}), ConfigError);
+    EXPECT_THROW(bench_rollout(self, context, DType::f32, 1, config, {1, 40, 3}), ConfigError);
+  });
+}
+
 TEST(Bench, decoding_reads_weights_once_and_the_cache_of_each_sequence) {
   const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
                                                      {"vocab_size", 64},

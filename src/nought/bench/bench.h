@@ -63,6 +63,16 @@ ModelConfig decode_shape();
 std::vector<Figure> bench_decode(Communicator& self, const Context& context, const Limits& limits, DType dtype,
                                  int samples, const ModelConfig& config, int64_t context_length);
 
+/// A Llama of 33M parameters.
+ModelConfig rollout_shape();
+struct RolloutShape {
+  int64_t generations = 8, prompt = 512, answer = 64;  // answers to a prompt, and the tokens of each
+};
+/// Answers to one prompt, by a model of random weights, against as many answers to prompts of their own. ConfigError
+/// unless they are within the positions of the model. self: of one rank.
+Figure bench_rollout(Communicator& self, const Context& context, DType dtype, int samples, const ModelConfig& config,
+                     const RolloutShape& shape);
+
 /// W1 to W5 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
 TrialStep named_step(const std::string& name, DType dtype = DType::bf16);

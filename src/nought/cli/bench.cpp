@@ -271,6 +271,20 @@ void add_decode(CLI::App& bench, Invocation& invocation) {
   command->add_option("--context", *length, "Tokens that a sequence holds")->type_name("T")->capture_default_str();
 }
 
+void add_rollout(CLI::App& bench, Invocation& invocation) {
+  const auto options = std::make_shared<BenchOptions>();
+  const auto shape = std::make_shared<RolloutShape>();
+  CLI::App* command = add_bench_of(
+      bench, invocation, "rollout", "Answers of a group to one prompt, as GRPO has them, against prompts of their own",
+      options, [options, shape](Communicator& self, const Context& context) {
+        return std::vector{bench_rollout(self, context, options->type(), options->samples, rollout_shape(), *shape)};
+      });
+  add_dtype(*command, *options);
+  command->add_option("--generations", shape->generations, "Answers")->type_name("G")->capture_default_str();
+  command->add_option("--prompt", shape->prompt, "Tokens of a prompt")->type_name("T")->capture_default_str();
+  command->add_option("--answer", shape->answer, "Tokens of an answer")->type_name("T")->capture_default_str();
+}
+
 void add_collectives(CLI::App& bench, Invocation& invocation) {
   const auto collectives = std::make_shared<BenchOptions>();
   const auto sizes = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{1, 4, 16, 64, 256});
@@ -336,6 +350,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   add_step(*bench, invocation);
   add_kernels(*bench, invocation);
   add_decode(*bench, invocation);
+  add_rollout(*bench, invocation);
   add_collectives(*bench, invocation);
   add_io(*bench, invocation);
   add_bench_serve(*bench, invocation);
