@@ -162,6 +162,9 @@ TEST(Alignment, grpo_needs_whole_groups_and_room) {
                     R"(}, "training": {"per_device_train_batch_size": )" + std::to_string(batch) + "}}");
   };
   EXPECT_NE(why("", 12).find("groups of 8 answers do not divide the 12 answers of a step"), std::string::npos);
+  EXPECT_NE(why(R"(, "steps_per_generation": 0)", 8).find("make it a multiple"), std::string::npos);
+  EXPECT_NE(why(R"(, "num_iterations": 0)", 8).find("num_iterations: expected a number > 0"), std::string::npos);
+  EXPECT_NE(why(R"(, "ref_model": "x")", 8).find("asks no reference model where beta is 0"), std::string::npos);
   EXPECT_NE(why(R"(, "max_length": 64, "max_completion_length": 64)", 8).find("leaves no token for a prompt"),
             std::string::npos);
 }

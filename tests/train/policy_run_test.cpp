@@ -6,10 +6,16 @@
 #include "support/in_folder.h"
 #include "support/size.h"
 #include "support/trainer_runs.h"
+#include "support/training_case.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/checkpoint.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/io/files.h"
+#include "nought/io/safetensors.h"
+#include "nought/train/probe_policy.h"
+#include "nought/train/reference_model.h"
 #include "nought/train/validate_run.h"
 
 namespace nought::policy_run_test {
@@ -70,6 +76,36 @@ class PolicyRuns : public test::InFolder {
         if (key == name) values.push_back(value);
     return values;
   }
+  /// The loss that probe computes of the 16 answers from `first` on, with the weights and answers of a checkpoint.
+  double probe_of(const std::filesystem::path& checkpoint, size_t first) const {
+    const test::TrainingCase of{
+        .model = model_config_of(plan), .mesh = {}, .load = [&](ShardedModel& model, Decoder& decoder) {
+          model.load(Checkpoint(checkpoint, decoder));
+        }};
+    return of.on_rank(0, [&](test::TrainingRank& rank) {
+      const SafetensorsFile file(checkpoint / kAnswersFile);
+      const auto read = [&]<class T>(const char* name, T) {
+        return file.load(name, *rank.context.memory).to_vector<T>();
+      };
+      const auto lengths = read("lengths", int64_t{}), begins = read("begins", int64_t{});
+      const auto ids = read("ids", int32_t{});
+      const auto written = read("written", float{});
+      const auto scores = read("scores", double{});
+      PolicyInput input;
+      input.weights = {1};
+      size_t at = 0;
+      for (size_t i = 0; i < lengths.size(); at += static_cast<size_t>(lengths[i++])) {
+        if (i < first || i >= first + 16) continue;
+        const auto begin = static_cast<std::ptrdiff_t>(at), end = begin + lengths[i];
+        input.rows.ids.emplace_back(ids.begin() + begin, ids.begin() + end);
+        input.rows.begins.push_back(begins[i]);
+        input.written.emplace_back(written.begin() + begin, written.begin() + end);
+        input.rewards.push_back(scores[i]);
+      }
+      const ProbeOutput output = probe_policy(rank.model, rank.decoder, input, plan.alignment, false, {});
+      return double{output.back().second.data<float>()[0]};  // "loss"
+    });
+  }
   void expect_same(const ToldRun& one, int ranks, const std::function<void(Layout&)>& change) {
     const ToldRun other = run_on(ranks, change);
     EXPECT_EQ(rewards(other), rewards(one));
@@ -97,6 +133,7 @@ TEST_F(PolicyRuns, hold_to_their_reference) {
   const std::vector<double> apart = numbers(told, "kl");
   ASSERT_EQ(apart.size(), 4U);
   EXPECT_EQ(apart[0], 0);  // to the bit
+  EXPECT_FALSE(reference_sharding(plan.layout).training);
   EXPECT_GT(apart[3], 0);
   test::expect_resumes(plan, told, 2, 1);
   const auto expect = [&](const std::function<void(Layout&)>& change) {
@@ -125,6 +162,28 @@ TEST_F(PolicyRuns, of_an_adapter_hold_to_what_it_began_with) {
   const ToldRun off = test::run_plan(plan);
   EXPECT_EQ(numbers(off, "kl")[0], 0);
   EXPECT_GT(numbers(off, "kl")[2], 0);
+}
+
+TEST_F(PolicyRuns, learn_from_the_same_answers_in_several_steps) {
+  // Answers of two steps, each learned from twice: steps 0 and 2 have one half, 1 and 3 the other.
+  plan = with_other_steps(6, 3e-2);
+  plan.alignment.iterations = 2, plan.alignment.steps_per_generation = 2 * plan.layout.accumulation;
+  plan.save_steps = 1;
+  const ToldRun told = test::run_plan(plan);
+  const std::vector<double> values = rewards(told);
+  EXPECT_EQ(values[2], values[0]);
+  EXPECT_EQ(values[3], values[1]);
+  EXPECT_NE(values[1], values[0]);
+  EXPECT_EQ(numbers(told, "clip_ratio/region_mean")[0], 0);
+  const std::filesystem::path out = plan.output_dir;
+  const std::string lines = read_text(out / kCompletionsFile);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2 * 2 * 16);
+  EXPECT_FALSE(std::filesystem::exists(checkpoint_path(out, 4) / kAnswersFile));
+  EXPECT_NEAR(probe_of(checkpoint_path(out, 2), 0), told.losses()[2], 2e-6);
+  EXPECT_NEAR(probe_of(checkpoint_path(out, 3), 16), told.losses()[3], 2e-6);
+  test::expect_resumes(plan, told, 3, 1);
+  plan.alignment.steps_per_generation = 4;  // of two ranks
+  expect_same(told, 2, [](Layout& layout) { layout.accumulation = 2, layout.zero_stage = 3; });
 }
 
 TEST_F(PolicyRuns, are_rewarded_more_after_some_steps) {

@@ -38,6 +38,8 @@ struct AlignmentConfig {
   Setting<double> min_p;
   Setting<double> repetition_penalty{1.0};
   Setting<int64_t> num_generations{8};
+  Setting<int64_t> num_iterations{1};
+  Setting<int64_t> steps_per_generation;
   Setting<int64_t> max_completion_length{512};
   Setting<std::vector<RewardConfig>> reward_funcs;
   Setting<std::vector<double>> reward_weights;
@@ -88,6 +90,10 @@ struct AlignmentConfig {
     v("repetition_penalty", repetition_penalty,
       "grpo: the logits of tokens that were in prompt or answer before are divided by it, negative ones multiplied");
     v("num_generations", num_generations, "grpo: the answers to a prompt, which are compared with each other");
+    v("num_iterations", num_iterations, "grpo: how often the same answers are learned from");
+    v("steps_per_generation", steps_per_generation,
+      "grpo: the micro-batches that answers are written for at once, a multiple of gradient_accumulation_steps; "
+      "default: those of a step");
     v("max_completion_length", max_completion_length, "grpo: the most tokens of an answer");
     v("reward_funcs", reward_funcs, "grpo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
     v("reward_weights", reward_weights, "grpo: what each of them counts; default: 1");

@@ -52,6 +52,8 @@ struct AlignmentPlan {
   RewardScale reward_scale = RewardScale::group;
   AnswerSampling sampling = {};             // grpo: how answers are drawn
   int64_t generations = 8;                  // grpo: the answers to a prompt
+  int64_t iterations = 1;                   // grpo: the steps that learn from each answer
+  int64_t steps_per_generation = 0;         // grpo: micro-batches that answers are written for; 0: those of a step
   std::vector<RewardConfig> rewards = {};   // grpo: what judges them,
   std::vector<double> reward_weights = {};  // and what each counts
   double likelihood = 0;                    // what the mean cross-entropy of the chosen answers' tokens counts beside
@@ -69,6 +71,10 @@ struct AlignmentPlan {
   bool of_labels() const { return method == AlignmentMethod::kto; }
   /// Whether what model and reference say of other answers is asked beside.
   bool asks_kl() const { return of_labels() && !label_loss.apo_zero; }
+  /// The steps that answers are written for at once, each of which has a share of them.
+  int64_t steps_of_answers(int64_t accumulation) const {
+    return steps_per_generation == 0 ? 1 : steps_per_generation / accumulation;
+  }
   /// Whether it learns from rewards of answers that the model writes itself.
   bool of_rewards() const { return method == AlignmentMethod::grpo; }
   /// Whether what the reference says is asked of answers that are new in each step.

@@ -260,6 +260,10 @@ void take_grpo(Resolver& r) {
   plan.reward_scale = config.scale_rewards.value;
   plan.generations = take("num_generations", config.num_generations);
   loss.max_completion_length = take("max_completion_length", config.max_completion_length);
+  plan.iterations = config.num_iterations.value, plan.steps_per_generation = config.steps_per_generation.value;
+  if (config.num_iterations.given) take("num_iterations", config.num_iterations);
+  require<ConfigError>(plan.iterations > 0, "{}: expected a number > 0, got {}",
+                       r.origins.place("alignment.num_iterations"), plan.iterations);
   require<ConfigError>(plan.generations > 1, "{}: expected 2 answers or more, got {}",
                        r.origins.place("alignment.num_generations"), plan.generations);
   require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
@@ -293,6 +297,9 @@ std::string AlignmentPlan::describe() const {
   if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
   if (of_rewards()) {
     text += fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+    if (!ref_model.empty()) text += fmt::format(", ref_model {}", ref_model);
+    if (iterations > 1) text += fmt::format(", {} iterations", iterations);
+    if (steps_per_generation > 0) text += fmt::format(", {} steps_per_generation", steps_per_generation);
     for (size_t i = 0; i < rewards.size(); ++i)
       text += fmt::format("{}{} x {}", i == 0 ? ", rewards " : ", ", reward_name(rewards[i]), reward_weights[i]);
     return text;
@@ -346,6 +353,11 @@ void check_groups(const Resolver& r) {
                        "{} x {} ranks): change one of them",
                        r.origins.place("alignment.num_generations"), alignment.generations, batch, layout.micro_batch,
                        layout.accumulation, layout.data_ranks());
+  require<ConfigError>(
+      !r.config.alignment.steps_per_generation.given ||
+          (alignment.steps_per_generation > 0 && alignment.steps_per_generation % layout.accumulation == 0),
+      "{} = {}: answers are written for whole steps, which have {} micro-batches each: make it a multiple of that",
+      r.origins.place("alignment.steps_per_generation"), alignment.steps_per_generation, layout.accumulation);
   require<ConfigError>(most < layout.seq_length,
                        "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
                        "(alignment.max_length, or what the model knows)",

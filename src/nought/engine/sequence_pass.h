@@ -21,7 +21,7 @@ struct TokenLogs {
   std::vector<int64_t> begins = {};  // where the first token of each sequence stands in `logs`
   SequenceSums logs = {};            // the log-probability of each token that is a target; 0 of others
 
-  /// Those of a sequence with so many tokens.
+  /// The log-probabilities of one sequence, which has so many tokens.
   std::vector<float> of(int64_t number, int64_t tokens) const {
     const auto begin = logs.begin() + begins.at(static_cast<size_t>(number));
     return {begin, begin + tokens};

@@ -33,7 +33,8 @@ Layout layout_of(const RunPlan& plan) {
   layout.ranks_per_host = launched_on_host().value_or(0);
   if (!plan.data.validates()) layout.evaluation_rows = 0;
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
-    layout.rollout_sequences = layout.train_batch() / (layout.writes_answers_together() ? 1 : layout.data_ranks());
+    layout.rollout_sequences = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
+                               (layout.writes_answers_together() ? 1 : layout.data_ranks());
     layout.keeps_reference = plan.alignment.keeps_reference();
     layout.rollout_generations = plan.alignment.generations;
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;

@@ -12,6 +12,8 @@
 #include "nought/comm/flight_recorder.h"
 #include "nought/data/answer_batch.h"
 #include "nought/infer/rollout.h"
+#include "nought/io/safetensors.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
@@ -134,11 +136,20 @@ std::vector<double> PolicyRun::judge() {
 }
 
 void PolicyRun::begin_step(int64_t step) {
+  step_ = step;
+  *numbers_ = {};
+  if (const int64_t first = step - step % steps_of_answers(); first != first_) write_answers_of(first);
+}
+
+void PolicyRun::write_answers_of(int64_t first) {
   Communicator& world = model_.mesh().world();
   note_phase(world, "rollout");
   model_.settle();  // ranks make different passes from here on
-  const std::vector<int64_t> prompts = order_.of_step(step);
-  std::vector<std::vector<int32_t>> written = write(prompts, step);
+  std::vector<int64_t> prompts;
+  for (int64_t share = 0; share < shares(); ++share)
+    for (const int64_t prompt : order_.of_step(first / steps_of_answers() * shares() + share))
+      prompts.push_back(prompt);
+  std::vector<std::vector<int32_t>> written = write(prompts, first);
   answers_.clear();
   for (size_t i = 0; i < written.size(); ++i) {
     const int64_t prompt = prompts[i / static_cast<size_t>(generations())];
@@ -155,6 +166,19 @@ void PolicyRun::begin_step(int64_t step) {
   });
   scores_.clear();
   for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
+  first_ = first;
+  take_scores();
+  if (steps_of_answers() > 1) {
+    note_phase(world, "old log-probabilities");
+    const TokenLogs logs = logs_of(engine_, model_, decoder_);
+    decoder_.set_objective(objective_);
+    for (size_t i = 0; i < answers_.size(); ++i)
+      answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
+  }
+  if (world.rank() == 0) keep_completions(first);
+}
+
+void PolicyRun::take_scores() {
   const AlignmentPlan& alignment = plan_.alignment;
   const std::vector<double> totals = total_rewards(scores_, alignment.reward_weights);
   const std::vector<double> advantages =
@@ -164,22 +188,26 @@ void PolicyRun::begin_step(int64_t step) {
     answers_[i].reward = totals[i], answers_[i].advantage = advantages[i];
     lengths.push_back(std::ssize(answers_[i].ids));
   }
-  const int64_t unit = ceil_div(room_, kRowSizes);
-  int64_t most = 0;
-  parts_ = packing_.pack(lengths, room_, most);
-  row_tokens_ = std::min(room_, round_up(most, unit));
-  step_ = step;
-  *numbers_ = {};
+  shares_.clear();
+  const auto count = static_cast<size_t>(layout_.train_batch());
+  for (size_t begin = 0; begin < lengths.size(); begin += count) {
+    int64_t most = 0;
+    Share& share = shares_.emplace_back();
+    share.parts = packing_.pack(std::span(lengths).subspan(begin, count), room_, most);
+    share.row_tokens = std::min(room_, round_up(most, ceil_div(room_, kRowSizes)));
+  }
   if (reference_ != nullptr) ask_reference();
-  if (world.rank() == 0) keep_completions(step);
 }
 
 TokenLogs PolicyRun::logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const {
   std::vector<int64_t> lengths;
   lengths.reserve(answers_.size());
   for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
-  return token_logs(engine, model, decoder, make_batches(*model.context().memory, /*places=*/true), lengths,
-                    plan_.alignment.policy_loss.temperature);
+  std::vector<Batch> batches;
+  for (int64_t share = 0; share < shares(); ++share)
+    for (Batch& batch : make_batches(share, *model.context().memory, /*places=*/true))
+      batches.push_back(std::move(batch));
+  return token_logs(engine, model, decoder, batches, lengths, plan_.alignment.policy_loss.temperature);
 }
 
 void PolicyRun::ask_reference() {
@@ -212,7 +240,7 @@ void PolicyRun::keep_completions(int64_t step) const {
 
 NamedNumbers PolicyRun::metrics() const {
   std::vector<double> rewards, deviations, zero, lengths, terminated;
-  for (const Answer& answer : answers_) {
+  for (const Answer& answer : learned()) {
     rewards.push_back(answer.reward);
     lengths.push_back(static_cast<double>(answer.written().size()));
     if (ended(answer)) terminated.push_back(lengths.back());
@@ -227,7 +255,7 @@ NamedNumbers PolicyRun::metrics() const {
                        {"frac_reward_zero_std", moments_of(zero).mean}};
   for (size_t k = 0; k < rewards_.size(); ++k) {
     std::vector<double> scores;
-    for (size_t i = k; i < scores_.size(); i += rewards_.size()) scores.push_back(scores_[i]);
+    for (size_t i = k; i < learned_scores().size(); i += rewards_.size()) scores.push_back(learned_scores()[i]);
     const std::string name = "rewards/" + reward_name(plan_.alignment.rewards[k]);
     const Moments moments = moments_of(scores);
     numbers.emplace_back(name + "/mean", moments.mean);
@@ -259,29 +287,91 @@ NamedNumbers PolicyRun::distances() const {
   return numbers;
 }
 
+// --- checkpoints between steps that share answers ---
+
+void PolicyRun::save(const std::filesystem::path& folder, int64_t step) const {
+  if (step % steps_of_answers() == 0 || first_ < 0) return;
+  std::vector<int64_t> lengths, begins, prompts;
+  std::vector<int32_t> ids;
+  std::vector<float> written;
+  for (const Answer& answer : answers_) {
+    lengths.push_back(std::ssize(answer.ids)), begins.push_back(answer.begin), prompts.push_back(answer.prompt);
+    ids.insert(ids.end(), answer.ids.begin(), answer.ids.end());
+    written.insert(written.end(), answer.written_logs.begin(), answer.written_logs.end());
+  }
+  Memory& memory = *model_.context().memory;
+  const auto row = [&]<class T>(const std::vector<T>& values) {
+    return Tensor::of<T>(memory, {std::ssize(values)}, values);
+  };
+  save_safetensors(folder / kAnswersFile, {{"steps", row(std::vector<int64_t>{first_, shares(), steps_of_answers()})},
+                                           {"lengths", row(lengths)},
+                                           {"begins", row(begins)},
+                                           {"prompts", row(prompts)},
+                                           {"ids", row(ids)},
+                                           {"written", row(written)},
+                                           {"scores", row(scores_)}});
+}
+
+std::string PolicyRun::resume(const std::filesystem::path& checkpoint, int64_t step) {
+  const int64_t first = step - step % steps_of_answers();
+  if (first == step) return "";
+  const std::filesystem::path path = checkpoint / kAnswersFile;
+  const std::string lost =
+      fmt::format("{} has not the answers that step {} would have learned from: it learns from new ones",
+                  checkpoint.string(), step + 1);
+  if (!std::filesystem::exists(path)) return lost;
+  const SafetensorsFile file(path);
+  const auto read = [&]<class T>(const char* name, T) {
+    return file.load(name, *model_.context().memory).to_vector<T>();
+  };
+  const auto lengths = read("lengths", int64_t{}), begins = read("begins", int64_t{}),
+             prompts = read("prompts", int64_t{});
+  const auto ids = read("ids", int32_t{});
+  const auto written = read("written", float{});
+  const bool same = read("steps", int64_t{}) == std::vector<int64_t>{first, shares(), steps_of_answers()} &&
+                    std::ssize(lengths) == shares() * layout_.train_batch();
+  scores_ = read("scores", double{});
+  if (!same || scores_.size() != lengths.size() * rewards_.size()) return lost;
+  answers_.clear();
+  auto id = ids.begin();
+  auto log = written.begin();
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    Answer& answer = answers_.emplace_back();
+    answer.prompt = prompts[i], answer.begin = begins[i];
+    answer.ids.assign(id, id + lengths[i]), answer.written_logs.assign(log, log + lengths[i]);
+    id += lengths[i], log += lengths[i];
+  }
+  first_ = first;
+  take_scores();
+  return "";
+}
+
 // --- StepSource ---
 
 void PolicyRun::require_step(int64_t step) const { require(step == step_, "the answers are of another step"); }
 
 std::vector<Batch> PolicyRun::batches(int64_t step, Memory& memory) const {
   require_step(step);
-  return make_batches(memory, /*places=*/false);
+  return make_batches(share_of(step), memory, /*places=*/false);
 }
 
-std::vector<Batch> PolicyRun::make_batches(Memory& memory, bool places) const {
-  const BatchLayout layout = packing_.layout_of(parts_);
+std::vector<Batch> PolicyRun::make_batches(int64_t share, Memory& memory, bool places) const {
+  const auto& [parts, row_tokens] = shares_.at(static_cast<size_t>(share));
+  const BatchLayout layout = packing_.layout_of(parts);
   std::vector<Batch> batches;
   for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
     std::vector<JudgedAnswer> judged;
-    for (const int64_t place : parts_[static_cast<size_t>(layout.part(micro))]) {
-      const Answer& answer = answers_[static_cast<size_t>(place)];
+    for (const int64_t place : parts[static_cast<size_t>(layout.part(micro))]) {
+      const int64_t number = share * layout_.train_batch() + place;
+      const Answer& answer = answers_[static_cast<size_t>(number)];
       judged.push_back({.ids = answer.ids,
                         .begin = answer.begin,
-                        .number = place,
+                        .number = number,
                         .wanted = std::span(&answer.advantage, 1),
+                        .written = answer.written_logs,
                         .known = answer.known});
     }
-    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens_, .places = places}));
+    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens, .places = places}));
   }
   return batches;
 }
@@ -295,15 +385,15 @@ double PolicyRun::weight_of_step(int64_t step) const { return weight_of_step(ste
 double PolicyRun::weight_of_step(int64_t step, int first, int ranks) const {
   require_step(step);
   double weight = 0;
-  for (const int64_t place : packing_.places_of(parts_, first, ranks))
-    weight += weight_of(answers_[static_cast<size_t>(place)]);
+  for (const int64_t place : packing_.places_of(shares_.at(static_cast<size_t>(share_of(step))).parts, first, ranks))
+    weight += weight_of(learned()[static_cast<size_t>(place)]);
   return weight;
 }
 
 int64_t PolicyRun::tokens_of_step(int64_t step) const {
   if (step != step_) return layout_.train_batch() * plan_.layout.seq_length;
   int64_t tokens = 0;
-  for (const Answer& answer : answers_) tokens += std::ssize(answer.ids);
+  for (const Answer& answer : learned()) tokens += std::ssize(answer.ids);
   return tokens;
 }
 

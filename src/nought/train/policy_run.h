@@ -2,8 +2,9 @@
 // each step, what they are worth, and the numbers that tell how they become better.
 //
 // Design goals: the answers of a step are a function of the weights and of (seed, step, prompt, member), on any layout,
-// so that a resumed run needs to know its step only; they are written by the weights that are trained, and no second
-// copy is made but for a reference, where a loss asks what it says. Non-goals: several updates for the same answers.
+// so that a resumed run needs to know its step only, and the answers alone if several steps share them; they are
+// written by the weights that are trained, and no second copy is made but for a reference, where a loss asks what it
+// says. Non-goals: steps that begin before their answers are written.
 #pragma once
 
 #include <filesystem>
@@ -28,6 +29,10 @@ namespace nought {
 
 /// In the output folder: a line of JSON for each answer of rank 0's steps, with its rewards.
 inline constexpr const char* kCompletionsFile = "completions.jsonl";
+
+/// In a checkpoint between steps that share answers: these, what they are worth, and what the policy that wrote them
+/// said of them.
+inline constexpr const char* kAnswersFile = "answers.safetensors";
 
 /// Which prompts a step has, `generations` answers to each.
 class PromptOrder {
@@ -54,8 +59,13 @@ class PolicyRun final : public StepSource {
             ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
             const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
 
-  /// Before step number `step`, counted from 0: writes its answers and judges them. Collective.
+  /// Before step number `step`, counted from 0: writes its answers and judges them, unless a step before has.
+  /// Collective.
   void begin_step(int64_t step);
+  /// Writes what a run needs that goes on with step number `step`: see kAnswersFile. On rank 0.
+  void save(const std::filesystem::path& folder, int64_t step) const;
+  /// The run goes on with step number `step` from a checkpoint. Returns a line for the user, or "". Collective.
+  std::string resume(const std::filesystem::path& checkpoint, int64_t step);
   /// TRL's metrics of the answers of that step, which has been made. Collective.
   NamedNumbers metrics() const;
 
@@ -65,7 +75,7 @@ class PolicyRun final : public StepSource {
   double weight_of_step(int64_t step, int first, int ranks) const override;
   /// The most that a step may have, if it is another one.
   int64_t tokens_of_step(int64_t step) const override;
-  int64_t steps_for(double epochs) const override { return order_.steps_for(epochs); }
+  int64_t steps_for(double epochs) const override { return order_.steps_for(epochs) * plan_.alignment.iterations; }
   /// The answers of an epoch.
   int64_t num_samples() const override { return prompts_->num_pairs() * generations(); }
   int64_t num_tokens() const override { return prompts_->num_tokens(); }
@@ -78,11 +88,35 @@ class PolicyRun final : public StepSource {
     int64_t prompt = 0;
     std::string text = {};  // what it says; judge() knows it, on rank 0 alone
     double reward = 0, advantage = 0;
-    std::vector<float> known = {};  // what the reference says of each token; empty without one
+    // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
+    std::vector<float> written_logs = {}, known = {};
 
     std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
   };
+  /// The share of answers that a step learns from.
+  struct Share {
+    AnswerPacking::Parts parts = {};
+    int64_t row_tokens = 0;  // what each part is filled up to
+  };
   int64_t generations() const { return plan_.alignment.generations; }
+  /// The steps that answers are written for at once, each of which learns from a share of them; all do so in turn,
+  /// num_iterations times.
+  int64_t shares() const { return plan_.alignment.steps_of_answers(layout_.accumulation); }
+  int64_t steps_of_answers() const { return shares() * plan_.alignment.iterations; }
+  int64_t share_of(int64_t step) const { return step % shares(); }
+  /// The answers of step_.
+  std::span<const Answer> learned() const {
+    return std::span(answers_).subspan(static_cast<size_t>(share_of(step_) * layout_.train_batch()),
+                                       static_cast<size_t>(layout_.train_batch()));
+  }
+  std::span<const double> learned_scores() const {
+    return std::span(scores_).subspan(static_cast<size_t>(share_of(step_) * layout_.train_batch()) * rewards_.size(),
+                                      static_cast<size_t>(layout_.train_batch()) * rewards_.size());
+  }
+  /// Writes the answers of the steps from `first` on, and judges them.
+  void write_answers_of(int64_t first);
+  /// Computes advantages, spreads the answers over ranks, and asks the reference.
+  void take_scores();
   /// The tokens of every answer of a step, on all ranks. Collective.
   std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
   /// [answers, functions]; on rank 0 alone.
@@ -91,7 +125,7 @@ class PolicyRun final : public StepSource {
   TokenLogs logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const;
   /// Collective.
   void ask_reference();
-  std::vector<Batch> make_batches(Memory& memory, bool places) const;
+  std::vector<Batch> make_batches(int64_t share, Memory& memory, bool places) const;
   /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
   NamedNumbers distances() const;
   std::string text_of(const Answer& answer) const;
@@ -112,14 +146,13 @@ class PolicyRun final : public StepSource {
   AnswerPacking packing_;
   PromptOrder order_;
   std::vector<std::unique_ptr<Reward>> rewards_;
-  int64_t step_ = -1;
-  std::vector<Answer> answers_;  // those that step_ learns from
-  std::vector<double> scores_;   // [answers, functions], NaN: not scored
+  int64_t step_ = -1, first_ = -1;  // first_: of the steps that answers_ are for
+  std::vector<Answer> answers_;     // by share
+  std::vector<double> scores_;      // [answers, functions], NaN: not scored
   std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();
   std::shared_ptr<const Objective> objective_;
-  AnswerPacking::Parts parts_;
-  int64_t room_ = 0;        // the most tokens of a part
-  int64_t row_tokens_ = 0;  // what each part of step_ is filled up to
+  std::vector<Share> shares_;
+  int64_t room_ = 0;  // the most tokens of a part
 };
 
 }  // namespace nought

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
                    const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
-                   const AdapterRun* adapter)
+                   const AdapterRun* adapter, const PolicyRun* policy)
     : plan_(plan),
       world_(world),
       data_(data),
@@ -22,7 +22,8 @@ RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data
       model_(model),
       engine_(engine),
       steps_(steps),
-      adapter_(adapter) {}
+      adapter_(adapter),
+      policy_(policy) {}
 
 void RunSaver::hash_files() {
   if (world_.rank() == 0) files_ = hash_run_files(plan_);
@@ -70,6 +71,7 @@ TokenizerExport RunSaver::exported_tokenizer() const {
 }
 
 void RunSaver::write_beside(const fs::path& folder) const {
+  if (policy_ != nullptr) policy_->save(folder, steps_.made());
   if (adapter_ == nullptr)
     return export_companions(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
   adapter_->write_config(folder);

@@ -16,6 +16,7 @@
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer_export.h"
 #include "nought/train/adapter_run.h"
+#include "nought/train/policy_run.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_steps.h"
 
@@ -23,10 +24,10 @@ namespace nought {
 
 class RunSaver {
  public:
-  /// All must outlive this object. adapter: null unless the run trains one.
+  /// All must outlive this object. adapter: null unless the run trains one. policy: null unless it learns from rewards.
   RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
            const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
-           const AdapterRun* adapter);
+           const AdapterRun* adapter, const PolicyRun* policy);
 
   /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
   void hash_files();
@@ -72,6 +73,7 @@ class RunSaver {
   Engine& engine_;
   RunSteps& steps_;
   const AdapterRun* adapter_;
+  const PolicyRun* policy_;
   Json files_;
   std::optional<BestModel> best_;
   int64_t saved_ = -1;

@@ -93,7 +93,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                         : *tokens_),
       steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
-      saver_(plan_, world_, data_, *tokenizer_, source_, decoder_, model_, engine_, steps_, adapter_.get()) {
+      saver_(plan_, world_, data_, *tokenizer_, source_, decoder_, model_, engine_, steps_, adapter_.get(),
+             policy_.get()) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, source_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
@@ -134,6 +135,8 @@ void Trainer::load() {
     if (!changed.empty()) notes_.push_back(changed);
     for (std::string& note : steps_.resume(checkpoint)) notes_.push_back(std::move(note));
     take_up(checkpoint.info());
+    if (policy_)
+      if (std::string lost = policy_->resume(start_, steps_.made()); !lost.empty()) notes_.push_back(std::move(lost));
     return;
   }
   world_.barrier().wait();  // every rank is here before rank 0 clears the folder

@@ -70,7 +70,7 @@ class Trainer {
   void load_reference(ShardedModel& model);
   /// Loads what a run begins with. Returns a line that says where it is from.
   std::string load_weights(ShardedModel& model) const;
-  /// The same into the model that is trained, with lines for the user.
+  /// Loads it into the model that is trained, and tells the user about it.
   void load_start();
   /// The model beside the one that is trained, if the run asks one.
   std::unique_ptr<ReferenceModel> make_reference();
