@@ -84,6 +84,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
       "A run whose data, layout and precision to use (default: fp32, stage 0), or a file as for --data");
   command->add_flag("--json", *as_json, "Print one JSON object");
   add_eval_options(*command, *options);
+  add_kv_dtype_option(*command, options->kv_dtype);
   command->callback([&invocation, options, as_json] {
     // What is no RUN.json is what to evaluate on, as people put it there.
     if (!options->run_file.empty() && !options->run_file.ends_with(".json"))

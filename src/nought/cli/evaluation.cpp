@@ -109,6 +109,7 @@ EvaluatedModel::EvaluatedModel(EvalOptions options, Communicator& world, const C
   decoder_ = std::make_unique<Decoder>(
       config, RecomputeOptions(), Fp8Options(),
       ModelRanks(mesh_, plan_.layout.sequence_parallel, pipeline_cut_of(plan_, config), plan_.layout.context_method));
+  if (options.kv_dtype) decoder_->evaluate_as_cached(*options.kv_dtype);
   ShardedModel::Options sharding = plan_.layout.sharding_options();
   sharding.training = false;
   model_ = std::make_unique<ShardedModel>(context, mesh_, *decoder_, sharding);

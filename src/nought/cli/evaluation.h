@@ -23,6 +23,7 @@ struct EvalOptions {
   std::vector<std::string> files, overrides;
   AdapterFlags adapters;
   std::optional<int64_t> seq_length, batch_size;
+  std::optional<DType> kv_dtype;  // keys and values are rounded as in a cache of this dtype
   LaunchOptions launch;
 
   /// The run of RUN.json, or an empty one, of this model and these files. A classifier's scores are evaluated by the

@@ -43,6 +43,15 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
                       "Make tokens that occurred already less likely by this factor; 1: off")
           ->capture_default_str()};
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
+  add_kv_dtype_option(command, generate.kv_dtype);
+}
+
+void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype) {
+  command
+      .add_option_function<std::string>(
+          "--kv-dtype", [&kv_dtype](const std::string& name) { kv_dtype = kv_dtype_named(name); },
+          "What keys and values are kept in: bf16, f16, f32, or in 8 bits fp8 or int8; default: the model's dtype")
+      ->type_name("DTYPE");
 }
 
 void add_adapter_options(CLI::App& command, AdapterFlags& flags) {

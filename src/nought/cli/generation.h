@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& fla
 /// Collective.
 FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags, Communicator& ranks,
                       const Context& context);
+
+/// --kv-dtype; see kv_dtype_named().
+void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype);
 
 struct GenerationOptions {
   std::string model_dir, tokenizer;

@@ -106,6 +106,7 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
       .add_option("--max-context", options.engine.capacity,
                   "Tokens of a request, prompt and answer together; the cache has room for --parallel times as many")
       ->capture_default_str();
+  add_kv_dtype_option(command, options.engine.kv_dtype);
   command
       .add_option("--max-batch-tokens", options.engine.max_batch_tokens,
                   "Tokens of a step: a long prompt is computed in parts, beside the tokens of others")

@@ -16,7 +16,8 @@ inline constexpr int64_t kTokensAtOnce = 4096;
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  int64_t batch = 8;  // how many sequences are computed together
+  int64_t batch = 8;                   // how many sequences are computed together
+  std::optional<DType> kv_dtype = {};  // of the cache; see Decoder::make_cache()
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
   std::vector<uint64_t> seeds = {};    // of each prompt; none: all have that of `sampling`
@@ -46,7 +47,9 @@ class TokenSink {
 class Generator {
  public:
   /// capacity: the most tokens of a sequence, prompt and generated ones together. sequences: how many the cache holds.
-  Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences);
+  /// kv_dtype: see Decoder::make_cache().
+  Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences,
+            std::optional<DType> kv_dtype = {});
 
   /// Continues the prompts, each of at least one token, and returns the new tokens of each. A prompt gets the tokens
   /// that it would get alone. As many prompts as the cache has sequences are computed together; when

@@ -40,7 +40,7 @@ InferenceEngine::InferenceEngine(Decoder& decoder, const Context& context, DType
     : decoder_(decoder),
       context_(context),
       options_(options),
-      cache_(decoder.make_cache(context, options.capacity, dtype, options.sequences)),
+      cache_(decoder.make_cache(context, options.capacity, dtype, options.sequences, options.kv_dtype)),
       free_(cache_.ids.size()) {
   require<ConfigError>(options.max_batch_tokens >= 1, "the most tokens of a step must be at least 1, got {}",
                        options.max_batch_tokens);

@@ -68,9 +68,10 @@ class RequestListener {
 class InferenceEngine {
  public:
   struct Options {
-    int64_t capacity = 4096;          // the most tokens of a sequence, prompt and generated ones together
-    int64_t sequences = 8;            // how many are computed together
-    int64_t max_batch_tokens = 2048;  // how many tokens a step computes; more if more sequences than that generate
+    int64_t capacity = 4096;             // the most tokens of a sequence, prompt and generated ones together
+    int64_t sequences = 8;               // how many are computed together
+    int64_t max_batch_tokens = 2048;     // how many tokens a step computes; more if more sequences than that generate
+    std::optional<DType> kv_dtype = {};  // of the cache; see Decoder::make_cache()
   };
   struct Counts {
     int64_t running = 0, waiting = 0;

@@ -23,8 +23,10 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
                                                 std::span<const AnswerRequest> requests,
                                                 const RolloutOptions& options) {
   std::vector<std::vector<int32_t>> prompts;
-  GenerateOptions generation{
-      .max_new_tokens = options.max_completion_length, .batch = options.sequences, .sampling = options.sampling};
+  GenerateOptions generation{.max_new_tokens = options.max_completion_length,
+                             .batch = options.sequences,
+                             .kv_dtype = options.kv_dtype,
+                             .sampling = options.sampling};
   for (const AnswerRequest& each : requests) {
     prompts.emplace_back(each.prompt.begin(), each.prompt.end());
     generation.seeds.push_back(each.seed);
@@ -37,7 +39,7 @@ void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int6
                      int64_t generations, const RolloutOptions& options) {
   const int64_t sequences = std::min(requests, options.sequences);
   const int64_t capacity = prompt_tokens + options.max_completion_length - 1;
-  DecoderCache cache = decoder.make_cache(context, capacity, dtype, sequences);
+  DecoderCache cache = decoder.make_cache(context, capacity, dtype, sequences, options.kv_dtype);
   const std::vector<int32_t> ids(static_cast<size_t>(prompt_tokens));
   std::vector<NextTokens> next;
   const int64_t step = decoder.shares_beginnings() ? generations : 1;

@@ -211,6 +211,18 @@ Var Decoder::scaled_branch(Tape& tape, const Var& branch) const {
   return config_.residual_scale == 1 ? branch : scale(tape, branch, config_.residual_scale);
 }
 
+const KvCache* Decoder::cache_of(const Tape& tape, const Work& work, size_t index, DType dtype,
+                                 KvCache& passing) const {
+  if (work.cache) return &work.cache->layers[index];
+  const Block& block = blocks_[index];
+  if (!kv_dtype_ || tape.recording() || block.conv || block.delta) return nullptr;
+  require<ConfigError>(!work.sequences.context.several(),
+                       "--kv-dtype: where ranks hold parts of the sequences (cp_size) there is no cache of them");
+  const AttentionSpan& last = work.sequences.spans.back();
+  passing = make_kv_cache(tape.context(), block_options().heads(), last.k_begin + last.k_length, *kv_dtype_, dtype);
+  return &passing;
+}
+
 Section Decoder::block_section(const Block& block) {
   const auto index = static_cast<size_t>(&block - blocks_.data());
   return {.unit = block.unit, .body = [this, &block, index](Tape& tape, const Var& in, MicroBatchState& state) {
@@ -222,7 +234,8 @@ Section Decoder::block_section(const Block& block) {
             const RopeTables* factors = scaled ? &*work.query_factors : nullptr;
             tape.set_row_keys(work.row_keys);
             const TokenSlices& slices = work.sequences.slices;
-            const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
+            KvCache passing;
+            const KvCache* cache = cache_of(tape, work, index, in.value.dtype(), passing);
             const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
               return tape.run_part(*block.unit, name, [&] { return layer(tape, x, more...); });
             };
@@ -362,12 +375,7 @@ void Decoder::copy_first(const Context& context, DecoderCache& cache, int64_t fr
   require(shares_beginnings() && from != to, "sequence {} can not begin like {}", to, from);
   const std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(from));
   require(count <= std::ssize(ids), "sequence {} has {} tokens, not {}", from, ids.size(), count);
-  const auto rows = [&](const Tensor& of, int64_t sequence) {
-    return of.slice(sequence * cache.capacity, sequence * cache.capacity + count);
-  };
-  for (const KvCache& layer : cache.layers)
-    for (const Tensor& each : {layer.k, layer.v})
-      if (each.defined()) context.copy(rows(each, from), rows(each, to));
+  for (const KvCache& layer : cache.layers) layer.copy(context, from * cache.capacity, to * cache.capacity, count);
   cache.ids.at(static_cast<size_t>(to)).assign(ids.begin(), ids.begin() + count);
 }
 
@@ -394,15 +402,15 @@ std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::
 
 bool Decoder::restore(std::span<const double> state) { return fp8_ ? fp8_->restore(state) : state.empty(); }
 
-DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences) const {
+DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences,
+                                 std::optional<DType> kv_dtype) const {
   DecoderCache cache{{}, {}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
   const PackedHeads packed = block_options().heads();
-  const auto rows = [&](int64_t head_dim) {
-    return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
-  };
   for (const Block& block : blocks_) {
     const bool here = !block.unit->elsewhere(), attends = !block.conv && !block.delta;
-    cache.layers.push_back(here && attends ? KvCache{rows(packed.head_dim), rows(packed.value_dim())} : KvCache{});
+    cache.layers.push_back(here && attends
+                               ? make_kv_cache(context, packed, sequences * capacity, kv_dtype.value_or(dtype), dtype)
+                               : KvCache{});
     const auto states = [&](const auto& layer) { return layer->make_cache(context, capacity, dtype, sequences); };
     cache.states.push_back(!here || attends ? StateCache{} : block.conv ? states(block.conv) : states(block.delta));
   }

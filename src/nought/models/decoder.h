@@ -59,6 +59,9 @@ class Decoder final : public Model {
   std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale) override;
   /// What loss() computes from the logits; cross-entropy unless this is called.
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
+  /// Passes over batches that record nothing attend to keys and values as a cache of this dtype has them: so an
+  /// evaluation measures what it rounds. See make_kv_cache().
+  void evaluate_as_cached(DType kv_dtype) { kv_dtype_ = kv_dtype; }
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets. Not of a
   /// classifier, whose scores a SequenceObjective gets.
   Tensor logits(const Context& context, const Batch& batch);
@@ -77,8 +80,10 @@ class Decoder final : public Model {
   /// Gives a sequence of the cache the first `count` tokens of another one in place of its own. Where
   /// shares_beginnings().
   void copy_first(const Context& context, DecoderCache& cache, int64_t from, int64_t to, int64_t count) const;
-  /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
-  DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
+  /// An empty cache of `sequences` sequences of up to `capacity` tokens each. dtype: in which the model computes.
+  /// kv_dtype: in which keys and values are kept, see make_kv_cache(); not given: in `dtype`, as states always are.
+  DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1,
+                          std::optional<DType> kv_dtype = {}) const;
   Tensor step_values(const Context& context) override;
   void finish_step(std::span<const double> values) override;
   std::vector<double> state() const override;
@@ -145,6 +150,8 @@ class Decoder final : public Model {
   /// The rows that tokens look up, with what an adapter adds to them.
   Var look_up(Tape& tape, const Work& work);
   Section block_section(const Block& block);
+  /// What a block attends to: null without a cache. `passing` is that of a pass that evaluate_as_cached() is about.
+  const KvCache* cache_of(const Tape& tape, const Work& work, size_t index, DType dtype, KvCache& passing) const;
   /// What a branch adds to the residual stream.
   Var scaled_branch(Tape& tape, const Var& branch) const;
   Section head_section();
@@ -214,9 +221,10 @@ class Decoder final : public Model {
   std::optional<RopeTables> rope_, local_rope_, query_factors_;  // made for the longest sequence so far
   int64_t rope_length_ = 0;  // if it decides how tokens rotate: that of the rows they are made for
   int64_t num_routers_ = 0;
-  Mesh alone_;                // this rank without others
-  RouterLoads counted_;       // this rank's, in the step that runs
-  RouterLoads router_loads_;  // see router_loads()
+  std::optional<DType> kv_dtype_;  // see evaluate_as_cached()
+  Mesh alone_;                     // this rank without others
+  RouterLoads counted_;            // this rank's, in the step that runs
+  RouterLoads router_loads_;       // see router_loads()
 };
 
 }  // namespace nought

@@ -103,18 +103,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
 
 Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
                                     const KvCache& cache) const {
-  const auto held = [&](const Tensor& all, int64_t head_dim) { return Heads{all, 0, heads_.num_kv_heads * head_dim}; };
-  const auto append = [&](const AttentionSpan& span, Heads from, Heads to, int64_t head_dim) {
-    from.offset += span.q_begin * from.token_stride;
-    to.offset += (span.k_begin + span.k_length - span.q_length) * to.token_stride;
-    context.run(CopyHeads{
-        .from = from, .to = to, .tokens = span.q_length, .num_heads = heads_.num_kv_heads, .head_dim = head_dim});
-  };
-  const Heads k = held(cache.k, heads_.head_dim), v = held(cache.v, heads_.value_dim());
-  for (const AttentionSpan& span : sequences.spans) {
-    append(span, heads_.k(qkv), k, heads_.head_dim);
-    append(span, heads_.v(qkv), v, heads_.value_dim());
-  }
+  for (const AttentionSpan& span : sequences.spans) cache.append(context, heads_, qkv, span);
   const AttentionShape shape{.num_heads = heads_.num_heads,
                              .num_kv_heads = heads_.num_kv_heads,
                              .head_dim = heads_.head_dim,
@@ -128,11 +117,13 @@ Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, c
   Tensor lse = context.empty({heads_.num_heads, qkv.rows()}, statistics_dtype(qkv.dtype()));
   context.run(Attention{.shape = shape,
                         .q = heads_.q(qkv),
-                        .k = k,
-                        .v = v,
+                        .k = {cache.k, 0, heads_.num_kv_heads * heads_.head_dim},
+                        .v = {cache.v, 0, heads_.num_kv_heads * heads_.value_dim()},
                         .out = out,
                         .lse = lse,
-                        .sinks = sinks_.defined() ? sinks_.value() : Tensor{}});
+                        .sinks = sinks_.defined() ? sinks_.value() : Tensor{},
+                        .k_scales = cache.k_scales,
+                        .v_scales = cache.v_scales});
   return out;
 }
 

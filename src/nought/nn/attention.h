@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "nought/nn/kv_cache.h"
 #include "nought/nn/latent.h"
 #include "nought/nn/linear.h"
 #include "nought/parallel/context_ranks.h"
@@ -20,11 +21,6 @@ struct Sequences {
   Tensor positions;            // [tokens] i32
   TokenSlices slices = {};     // those that ranks have between attention and the other layers
   ContextTokens context = {};  // the ranks that hold parts of the sequences
-};
-
-/// The keys and values of sequences, kept between calls, so that generation does not compute them again.
-struct KvCache {
-  Tensor k, v;  // [tokens, num_kv_heads * head_dim], [tokens, num_kv_heads * value_dim]
 };
 
 /// How queries and keys are normalised before they are rotated.
