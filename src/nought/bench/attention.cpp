@@ -1,5 +1,6 @@
 #include "nought/bench/bench.h"
 #include "nought/kernels/cpu/scratch.h"
+#include "nought/nn/kv_cache.h"
 
 namespace nought {
 
@@ -38,6 +39,55 @@ void add_decoding(const Context& context, const Limits& limits, DType dtype, int
       measure(
           figure, samples, 0.05, [&] { return limits.memory(); }, [&] { context.run(decode); });
       figures.push_back(std::move(figure));
+    }
+}
+
+/// Tokens that attend to a cache in 8 bits, beside one in the dtype: the limit is the rate of tokens that attend to
+/// that one.
+void add_codes(const Context& context, DType dtype, int samples, std::vector<Figure>& figures) {
+  constexpr int64_t kKeys = 8192;
+  for (const int64_t dim : {64, 128})
+    for (const int64_t group : {1, 4}) {
+      const PackedHeads heads{.num_heads = 1024 / dim * group, .num_kv_heads = 1024 / dim, .head_dim = dim};
+      const Tensor qkv = context.empty({1, heads.width()}, dtype);
+      const Tensor out = context.empty({1, heads.out_width()}, dtype);
+      const Tensor lse = context.empty({heads.num_heads}, DType::f32);
+      context.run(Fill{.x = qkv, .value = 0.1});
+      const auto attention_to = [&](const KvCache& cache) {
+        for (int64_t token = 0; token < kKeys; ++token) cache.append(context, heads, qkv, {0, 1, 0, token + 1});
+        return Attention{.shape = {.batch = 1,
+                                   .q_length = 1,
+                                   .k_length = kKeys,
+                                   .num_heads = heads.num_heads,
+                                   .num_kv_heads = heads.num_kv_heads,
+                                   .head_dim = dim,
+                                   .scale = 0.125},
+                         .q = heads.q(qkv),
+                         .k = {cache.k, 0, heads.num_kv_heads * dim},
+                         .v = {cache.v, 0, heads.num_kv_heads * dim},
+                         .out = out,
+                         .lse = lse,
+                         .k_scales = cache.k_scales,
+                         .v_scales = cache.v_scales};
+      };
+      const Attention dense = attention_to(make_kv_cache(context, heads, kKeys, dtype, dtype));
+      for (const auto& [name, codes] : {std::pair{"int8", DType::i8}, std::pair{"fp8", DType::u8}}) {
+        const Attention decode = attention_to(make_kv_cache(context, heads, kKeys, codes, dtype));
+        Figure figure{.name = fmt::format("decode {} queries of {}, {} keys in {}", group, dim, kKeys, name),
+                      .work = 1,
+                      .unit = "tokens",
+                      .limit_name = fmt::format("{} keys", name_of(dtype)),
+                      .limited_work = 1,
+                      .limited_unit = "tokens"};
+        const auto of_dense = [&] {
+          constexpr int kTimes = 16;
+          return kTimes / seconds_of([&] {
+                   for (int i = 0; i < kTimes; ++i) context.run(dense);
+                 });
+        };
+        measure(figure, samples, 0.05, of_dense, [&] { context.run(decode); });
+        figures.push_back(std::move(figure));
+      }
     }
 }
 
@@ -98,6 +148,7 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
     }
   }
   add_decoding(context, limits, dtype, samples, figures);
+  add_codes(context, dtype, samples, figures);
   return figures;
 }
 

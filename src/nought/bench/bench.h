@@ -38,7 +38,7 @@ Figure bench_head(const Context& context, DType dtype, int samples, const HeadSh
 /// Causal attention against the matrix peak, in FLOP of the causal half: forward, and forward with backward, over
 /// lengths and head sizes. Its fact is the most memory beside operands and results: what the ledger counts and the
 /// kernels' scratch. Then queries at the end of a cache, as when tokens are generated, against a triad, in bytes of the
-/// cache.
+/// cache; and to a cache in 8 bits, beside one in the dtype.
 std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples);
 
 /// Updates, norms, activations, residuals and casts against a triad, in bytes that are read and written once.
