@@ -8,7 +8,9 @@
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
+#include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/machine.h"
 #include "nought/cli/plan_elastic.h"
 #include "nought/cli/planned_run.h"
 #include "nought/cli/shared_cores.h"
@@ -22,6 +24,7 @@
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/fitting_update.h"
 #include "nought/plan/gpu_time.h"
+#include "nought/plan/inference.h"
 #include "nought/plan/largest_rank.h"
 #include "nought/plan/live_parameters.h"
 #include "nought/plan/pass_times.h"
@@ -44,6 +47,10 @@ struct PlanOptions {
   std::optional<std::string> gpu, cluster;
   bool json = false, elastic = false, layouts = false;
   std::string svg, trace;
+  std::optional<int64_t> context, sequences;  // of generation, which is planned if one of these is given
+  std::optional<DType> kv_dtype;
+
+  bool of_inference() const { return context || sequences || kv_dtype; }
 };
 
 RunConfig load(const PlanOptions& options) {
@@ -172,7 +179,36 @@ int print_layouts(const OnCluster& on, const PlanOptions& options) {
   return 0;
 }
 
+int run_inference(const PlanOptions& options) {
+  require<ConfigError>(!names_gpu(options.launch.device) && options.launch.ranks.value_or(1) == 1 && !options.gpu &&
+                           !options.cluster && !options.elastic && options.stage.empty() && options.svg.empty(),
+                       "--context, --sequences and --kv-dtype plan generation by one rank on a CPU: leave away what "
+                       "plans a step of training");
+  const RunPlan plan = with_model_folder(resolve(load(options), 1));
+  InferenceSizes sizes{.kv_dtype = options.kv_dtype};
+  if (options.sequences) sizes.sequences = *options.sequences;
+  const auto plan_of = [&](const ModelConfig& config, const ModelSource* source, DType dtype) {
+    sizes.context = options.context.value_or(std::min(sizes.context, config.most_cached()));
+    return plan_inference(config, source, dtype, sizes);
+  };
+  InferencePlan inference;
+  if (plan.model_dir.empty()) {
+    inference = plan_of(model_config_of(plan), nullptr, plan.layout.sharding.dtype);
+  } else {
+    const ModelSource source(find_model(plan.model_dir));
+    inference = plan_of(source.config(), &source, source.dtype());
+  }
+  const int64_t memory = plan.device_memory > 0 ? plan.device_memory : meminfo_bytes("MemTotal");
+  if (options.json) {
+    fmt::print("{}\n", to_json(inference, memory).dump(2));
+  } else {
+    fmt::print("{}", to_text(inference, memory, plan.device_memory > 0 ? "training.device_memory" : "this machine"));
+  }
+  return 0;
+}
+
 int run_plan(const PlanOptions& given) {
+  if (given.of_inference()) return run_inference(given);
   PlanOptions options = given;
   require<ConfigError>(!options.layouts || options.cluster,
                        "--layouts is for a cluster: add --cluster, for instance {}", cluster_names());
@@ -261,6 +297,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
        "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
        "nought plan run.json --ranks 4 --elastic    (which numbers of ranks make the same batch)",
+       "nought plan model.gguf --context 8192 --sequences 4 --kv-dtype int8    (generation)",
        "nought plan run.json --device cuda --gpu h100 --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
   command
@@ -287,6 +324,13 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   command->add_flag("--elastic", options->elastic,
                     "Every number of ranks with the same global batch, by deepspeed.elasticity or what divides the "
                     "batch of --ranks: micro-batch, accumulation, memory, whether it fits");
+  command
+      ->add_option("--context", options->context,
+                   "Plan generation, not training: weights as they are kept, and the cache of sequences of T tokens")
+      ->type_name("T");
+  command->add_option("--sequences", options->sequences, "Likewise: S sequences that are computed together; default: 1")
+      ->type_name("S");
+  add_kv_dtype_option(*command, options->kv_dtype);
   command->add_flag("--json", options->json, "Print one JSON object");
   command
       ->add_option("--svg", options->svg,
