@@ -79,6 +79,37 @@ void read_weight_index(std::span<const std::byte> bytes) {
   });
 }
 
+namespace {
+
+void load_all(const fs::path& folder) {
+  accept_or_refuse([&] {
+    const WeightFiles files(folder);
+    static const auto memory = Memory::create();
+    for (const TensorEntry& entry : files.entries()) {
+      files.load(entry.name, *memory);
+      files.visit_bytes(entry.name, [](std::span<const std::byte>) {});
+    }
+  });
+}
+
+}  // namespace
+
+void read_dcp_metadata(std::span<const std::byte> bytes) {
+  static const test::TempFolder folder;
+  folder.write(".metadata", text_of(bytes));
+  folder.write("__0_0.distcp", text_of(bytes));
+  load_all(folder.path());
+}
+
+void read_deepspeed_states(std::span<const std::byte> bytes) {
+  static const test::TempFolder folder;
+  folder.write("mp_rank_00_model_states.pt", text_of(bytes));
+  load_all(folder.path());
+  folder.write("zero_pp_rank_0_mp_rank_00_optim_states.pt", text_of(bytes));
+  load_all(folder.path());
+  fs::remove(folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+}
+
 void read_model_config(std::span<const std::byte> bytes) {
   const nlohmann::json json = nlohmann::json::parse(text_of(bytes), nullptr, false);
   if (json.is_discarded()) return;
