@@ -16,6 +16,7 @@
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/machine.h"
 #include "nought/cli/model_info.h"
+#include "nought/cli/own_program.h"
 #include "nought/cli/version.h"
 #include "nought/cuda/facts.h"
 #include "nought/io/file_format.h"
@@ -82,6 +83,7 @@ OrderedJson collect() {
   OrderedJson info;
   info["format"] = kInfoFormat.str();
   info["version"] = version();
+  info["package"] = own_package();
   info["compiler"] = compiler();
   info["build_type"] = NOUGHT_BUILD_TYPE;
   info["sanitizers"] = NOUGHT_SANITIZED;
@@ -138,6 +140,8 @@ std::string to_text(const OrderedJson& info) {
   };
 
   const std::string sanitizers = string("/sanitizers");
+  const std::string package = string("/package");
+  line("package", package.empty() ? "none: built on this machine or copied" : package);
   line("compiler", string("/compiler"));
   line("build type", string("/build_type") + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers));
   line("CPU", string("/cpu/model"));

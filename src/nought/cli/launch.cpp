@@ -1,8 +1,5 @@
 #include "nought/cli/launch.h"
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <future>
 #include <limits>
 #include <system_error>
@@ -10,13 +7,13 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "nought/base/error.h"
 #include "nought/cli/device.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/openmp_waiting.h"
+#include "nought/cli/own_program.h"
 #include "nought/comm/common_isa.h"
 #include "nought/comm/linked.h"
 #include "nought/comm/mpi.h"
@@ -29,14 +26,6 @@
 namespace nought {
 
 namespace {
-
-std::string own_program() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  const int reason = errno;
-  require<IoError>(length > 0, "cannot find this program's own file: {}", std::strerror(reason));
-  return path.data();
-}
 
 void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& place) {
   if (options.ranks) {

@@ -3,6 +3,8 @@
 #include <memory>
 #include <thread>
 
+#include <fmt/format.h>
+
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/launch.h"
