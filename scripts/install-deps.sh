@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: scripts/install-deps.sh [dev]
+# Installs the Debian packages that are missing: scripts/install-deps.sh [dev|package]
 #
-# deps/apt.txt lists what building, testing and running need; with "dev", deps/apt-dev.txt adds what CI needs besides.
+# deps/apt.txt lists what building, testing and running need; with "dev", deps/apt-dev.txt adds what CI needs besides, with
+# "package", deps/apt-package.txt what scripts/package.sh needs.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -12,8 +13,8 @@ fail() {
 
 case ${1:-} in
   '') lists=("$root/deps/apt.txt") ;;
-  dev) lists=("$root/deps/apt.txt" "$root/deps/apt-dev.txt") ;;
-  *) fail "unknown argument $1; usage: scripts/install-deps.sh [dev]" ;;
+  dev | package) lists=("$root/deps/apt.txt" "$root/deps/apt-$1.txt") ;;
+  *) fail "unknown argument $1; usage: scripts/install-deps.sh [dev|package]" ;;
 esac
 
 if ! { command -v dpkg-query && command -v apt-get; } >/dev/null; then
