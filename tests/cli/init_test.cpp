@@ -120,6 +120,18 @@ TEST(Init, what_it_writes_passes_check_and_is_never_replaced_without_a_word) {
   EXPECT_EQ(run_nought(command + " --force").exit_code, 0);
 }
 
+TEST(Init, quickstart_finds_text_on_this_machine) {
+  const TempFolder folder;
+  const std::string file = (folder / "run.json").string();
+  const Ended written = run_nought("init quickstart " + file);
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_THAT(test::read_bytes(file), HasSubstr(R"("files": ["/usr/)"));
+  const Ended checked =
+      run_nought(fmt::format("check {} --set training.output_dir={}", file, (folder / "out").string()));
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("tokens"));
+}
+
 TEST(Init, a_base_model_and_thirty_chats_lead_to_a_run_that_starts) {
   const TempFolder folder;
   ASSERT_EQ(run_nought(fmt::format("init pretrain {0}/pre.json --data {1}/README.md --output {0}/base --seq-length 64",

@@ -17,6 +17,7 @@
 #include "nought/base/visit.h"
 #include "nought/chat/chat_template.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/own_program.h"
 #include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
@@ -52,9 +53,27 @@ struct InitFlags {
   bool force = false;
 };
 
+/// A glob of text that machines have, for a first run: C++ headers, the manual of the package, licenses of Debian.
+std::string text_of_machine() {
+  const fs::path manual = package_folder() / "share" / "doc" / "nought" / "docs";
+  for (const fs::path& folder : {fs::path("/usr/include/c++"), manual, fs::path("/usr/share/common-licenses")})
+    if (std::error_code ignored; fs::is_directory(folder, ignored)) return (folder / "**").string();
+  fail<ConfigError>(
+      "quickstart: there is no text in /usr/include/c++, {} or /usr/share/common-licenses: give --data FILE",
+      manual.string());
+}
+
+/// quickstart is a pretraining on what text there is.
+InitFlags with_quickstart(InitFlags flags) {
+  if (flags.kind != "quickstart") return flags;
+  flags.kind = enum_name(RunKind::pretrain);
+  if (flags.data.empty()) flags.data = {text_of_machine()};
+  return flags;
+}
+
 RunKind parse_kind(const std::string& text) {
   if (const auto kind = enum_named<RunKind>(text)) return *kind;
-  fail<ConfigError>("{}: expected pretrain, continue, finetune, lora, qlora, dpo, reward or grpo{}", text,
+  fail<ConfigError>("{}: expected quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo{}", text,
                     did_you_mean(text, enum_names<RunKind>()));
 }
 
@@ -76,8 +95,9 @@ class Questions {
 
   InitAnswers answers() const {
     InitAnswers answers;
-    answers.kind = parse_kind(value(
-        flags_.kind, "KIND", "What to do: pretrain, continue, finetune, lora, qlora, dpo, reward or grpo", "finetune"));
+    answers.kind = parse_kind(
+        value(flags_.kind, "KIND",
+              "What to do: quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = answers.kind != RunKind::pretrain;
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
@@ -130,7 +150,8 @@ class Questions {
   const bool asks_;
 };
 
-int run_init(const InitFlags& flags) {
+int run_init(const InitFlags& given) {
+  const InitFlags flags = with_quickstart(given);
   const std::string file = flags.run_file.empty() ? "run.json" : flags.run_file;
   std::error_code ignored;
   require<ConfigError>(!flags.output.ends_with(".json"),
@@ -248,7 +269,7 @@ std::string relative_to_run_file(const std::string& path, const std::string& run
 void add_init(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "init", "Writes a RUN.json with comments, from flags or from answers",
-      {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
+      {"nought init", "nought init quickstart", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
        "nought init lora --model MODEL_DIR --data chats.jsonl",
        "nought init qlora --model MODEL_DIR --data chats.jsonl", "nought init dpo --model MODEL_DIR --data pairs.jsonl",
        "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
@@ -256,7 +277,8 @@ void add_init(CLI::App& app, Invocation& invocation) {
   const auto flags = std::make_shared<InitFlags>();
   command->add_option(
       "KIND", flags->kind,
-      "pretrain (from random weights), continue (plain text), finetune (conversations, instructions), lora (the same "
+      "quickstart (pretrain, on text of this machine), pretrain (from random weights), continue (plain text), finetune "
+      "(conversations, instructions), lora (the same "
       "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), or grpo "
       "(prompts, whose answers rewards judge)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
