@@ -162,7 +162,9 @@ Bytes covered_bytes(const Operand& operand) {
 
 std::vector<Operand> operands_of(const AnyOperation& op) {
   std::vector<Operand> operands;
-  for_each_operand(op, [&](const Operand& operand) { operands.push_back(operand); });
+  for_each_operand(op, [&](const Operand& operand) {
+    if (operand.tensor) operands.push_back(operand);  // scales are there beside codes alone
+  });
   return operands;
 }
 
