@@ -30,18 +30,19 @@ InitAnswers answers_of(RunKind kind) {
 }
 
 TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
-  for (const RunKind kind : {RunKind::pretrain, RunKind::continued, RunKind::finetune, RunKind::lora, RunKind::qlora}) {
+  for (const RunKind kind :
+       {RunKind::quickstart, RunKind::pretrain, RunKind::continued, RunKind::finetune, RunKind::lora, RunKind::qlora}) {
     const Json json = parse_json(run_file_text(answers_of(kind)), "run.json");
     const RunConfig config = make_run_config(json, "run.json");
     const RunPlan plan = resolve(config, 2);
     EXPECT_THAT(plan.warnings, IsEmpty());
-    EXPECT_EQ(plan.layout.train_batch(), 16);
+    EXPECT_EQ(plan.layout.train_batch(), kind == RunKind::quickstart ? 4 : 16);
     EXPECT_EQ(plan.layout.seq_length, 128);
     EXPECT_EQ(plan.adapts(), has_adapter(kind));
     EXPECT_EQ(plan.layout.freezing.codes.has_value(), kind == RunKind::qlora);
     EXPECT_EQ(plan.layout.zero_stage, 2);
-    EXPECT_EQ(config.model.is_object(), kind == RunKind::pretrain);
-    if (kind != RunKind::pretrain) {
+    EXPECT_EQ(config.model.is_object(), has_random_weights(kind));
+    if (!has_random_weights(kind)) {
       EXPECT_EQ(config.model, "a \"quoted\" model");
     }
     EXPECT_EQ(config.data.files, (std::vector<std::string>{"a.txt", "b/**"}));

@@ -63,11 +63,11 @@ std::string text_of_machine() {
       manual.string());
 }
 
-/// quickstart is a pretraining on what text there is.
+/// What a first run asks nobody for: the text of this machine, in short sequences.
 InitFlags with_quickstart(InitFlags flags) {
-  if (flags.kind != "quickstart") return flags;
-  flags.kind = enum_name(RunKind::pretrain);
+  if (flags.kind != enum_name(RunKind::quickstart)) return flags;
   if (flags.data.empty()) flags.data = {text_of_machine()};
+  if (!flags.seq_length) flags.seq_length = 256;
   return flags;
 }
 
@@ -99,7 +99,7 @@ class Questions {
         value(flags_.kind, "KIND",
               "What to do: quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo", "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
-    const bool has_model = answers.kind != RunKind::pretrain;
+    const bool has_model = !has_random_weights(answers.kind);
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
     const std::string data =
         flags_.data.empty() ? value("", "--data", "Files of text or JSON lines (a path, or a glob)", "") : "";
@@ -237,6 +237,8 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
                        "{}: the tokenizer lacks the markers of a chat template ({}), for which the embedding would get "
                        "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
                        enum_name(answers.kind), fmt::join(answers.add_special_tokens, ", "));
+  // A first run of a minute would be validated for another one.
+  if (answers.kind == RunKind::grpo || answers.kind == RunKind::quickstart) answers.validation_fraction = 0;
   if (!look.whole) return answers;
   if (!answers.length_given && !of_answers) answers.seq_length = length_for(*look.whole, answers.seq_length);
   answers.samples = of_answers ? look.whole->pairs->num_pairs()
@@ -245,9 +247,8 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
                        look.whole->training.num_tokens(), answers.seq_length,
                        answers.length_given ? ", or a smaller --seq-length" : "");
   const auto samples = static_cast<double>(answers.samples);
-  if (answers.samples <= answers.ranks || answers.kind == RunKind::grpo)
-    answers.validation_fraction = 0;
-  else if (std::llround(answers.validation_fraction * samples) < 1)
+  if (answers.samples <= answers.ranks) answers.validation_fraction = 0;
+  if (answers.validation_fraction > 0 && std::llround(answers.validation_fraction * samples) < 1)
     answers.validation_fraction = std::ceil(1000 / samples) / 1000;
   return answers;
 }

@@ -28,7 +28,7 @@ std::string header_text(const InitAnswers& answers) {
 }
 
 std::string model_text(const InitAnswers& answers) {
-  if (answers.kind != RunKind::pretrain)
+  if (!has_random_weights(answers.kind))
     return fmt::format(
         R"(  // A Hugging Face folder (config.json, safetensors, tokenizer), a checkpoint, or the output of a run.
   "model": {},
@@ -131,7 +131,7 @@ std::string data_text(const InitAnswers& answers) {
   std::vector<std::string> files;
   for (const std::string& path : answers.data) files.push_back(quoted(path));
   const std::string tokenizer =
-      answers.kind == RunKind::pretrain
+      has_random_weights(answers.kind)
           ? fmt::format("    \"tokenizer\": {},  // bytes, or the path of a tokenizer\n", quoted(answers.tokenizer))
           : "";
   return fmt::format(
@@ -153,6 +153,8 @@ struct Recipe {
 
 Recipe recipe_of(RunKind kind) {
   switch (kind) {
+    case RunKind::quickstart:
+      return {"2e-3", "\"warmup_ratio\": 0.05", 4, 0};
     case RunKind::pretrain:
       return {"1e-3", "\"warmup_steps\": 100", 16, 0};
     case RunKind::continued:
@@ -219,7 +221,7 @@ std::string training_text(const InitAnswers& answers) {
                                ? "    \"resize_vocab\": true,  // the embedding and the head get rows for the markers\n"
                                : "";
   // Large second moments of the first steps would be forgotten too slowly.
-  const std::string beta2 = answers.kind == RunKind::pretrain ? "    \"adam_beta2\": 0.95,\n" : "";
+  const std::string beta2 = has_random_weights(answers.kind) ? "    \"adam_beta2\": 0.95,\n" : "";
   return fmt::format(R"(  "training": {{
     {}
     // {} per update: these two numbers times the ranks. Too little memory: halve the first, double the second.

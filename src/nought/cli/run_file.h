@@ -13,18 +13,20 @@
 namespace nought {
 
 enum class RunKind {
-  pretrain,   // a small model from random weights
-  continued,  // a model folder goes on with plain text
-  finetune,   // a model folder learns conversations or instructions
-  lora,       // the same, by an adapter: the model stays frozen
-  qlora,      // the same, and the frozen model is kept in codes of 4 bits
-  dpo,        // a model folder learns which of two answers was chosen
-  reward,     // a model folder gets a head that scores answers, the chosen one of two higher
-  grpo        // a model folder learns from rewards of the answers that it writes itself
+  quickstart,  // the same as pretrain, in small steps, on text of this machine
+  pretrain,    // a small model from random weights
+  continued,   // a model folder goes on with plain text
+  finetune,    // a model folder learns conversations or instructions
+  lora,        // the same, by an adapter: the model stays frozen
+  qlora,       // the same, and the frozen model is kept in codes of 4 bits
+  dpo,         // a model folder learns which of two answers was chosen
+  reward,      // a model folder gets a head that scores answers, the chosen one of two higher
+  grpo         // a model folder learns from rewards of the answers that it writes itself
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 8> value{{{RunKind::pretrain, "pretrain"},
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 9> value{{{RunKind::quickstart, "quickstart"},
+                                                                              {RunKind::pretrain, "pretrain"},
                                                                               {RunKind::continued, "continue"},
                                                                               {RunKind::finetune, "finetune"},
                                                                               {RunKind::lora, "lora"},
@@ -34,6 +36,8 @@ struct EnumNames<RunKind> {
                                                                               {RunKind::grpo, "grpo"}}};
 };
 
+/// Whether the model begins with random weights.
+inline bool has_random_weights(RunKind kind) { return kind == RunKind::quickstart || kind == RunKind::pretrain; }
 /// Whether an adapter is trained.
 inline bool has_adapter(RunKind kind) { return kind == RunKind::lora || kind == RunKind::qlora; }
 /// Whether the data is conversations.
