@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/infer/inference_engine.h"
 #include "nought/weights/hf_folder.h"
 
 namespace nought::rollout_test {
