@@ -187,7 +187,8 @@ void change(const Operand& operand) {
       using T = typename decltype(tag)::type;
       const std::span<T> values = x.span<T>();
       std::rotate(values.begin(), values.begin() + 1, values.end());
-      values[0] = static_cast<T>(static_cast<float>(values[0]) + 3);
+      const auto first = static_cast<float>(values[0]);
+      values[0] = static_cast<T>(first < 100 ? first + 3 : first - 3);  // codes of 8 bits stay in their range
     });
   };
   if (!operand.rows) return change_all(operand.tensor);
