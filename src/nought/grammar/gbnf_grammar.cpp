@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nought/base/error.h"
-#include "nought/text/unicode.h"
+#include "nought/grammar/text_cursor.h"
 
 namespace nought {
 
@@ -15,19 +15,13 @@ namespace {
 using Expression = Grammar::Expression;
 using CodePoints = Grammar::CodePoints;
 
-constexpr char32_t kLastOfUnicode = 0x10FFFF;
-constexpr int64_t kMostCounts = 10000;
-constexpr int kMostGroups = 100;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hexadecimal(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool is_of_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-class GbnfReader {
+class GbnfReader : TextCursor {
  public:
-  GbnfReader(Grammar& grammar, std::string_view text) : grammar_(grammar), text_(text) {}
+  GbnfReader(Grammar& grammar, std::string_view text) : TextCursor(text), grammar_(grammar) {}
 
   Expression read() {
     require<ConfigError>(is_valid_utf8(text_), "the grammar is no UTF-8");
@@ -69,13 +63,6 @@ class GbnfReader {
   [[noreturn]] void fail(const std::string& what, size_t at) const { throw ConfigError(place(at) + ": " + what); }
   [[noreturn]] void fail(const std::string& what) const { fail(what, at_); }
 
-  bool more() const { return at_ < text_.size(); }
-  char peek() const { return more() ? text_[at_] : '\0'; }
-  bool skip(std::string_view text) {
-    if (!text_.substr(at_).starts_with(text)) return false;
-    at_ += text.size();
-    return true;
-  }
   void skip_space(bool breaks) {
     for (;; ++at_) {
       if (peek() == '#') at_ = std::min(text_.find_first_of("\r\n", at_), text_.size());
@@ -137,7 +124,7 @@ class GbnfReader {
     while (starts_part()) {
       Expression each = part(depth);
       skip_space(depth > 0);
-      while (more() && std::string_view("*+?{").find(peek()) != std::string_view::npos) {
+      while (sees("*+?{")) {
         each = counted(each);
         skip_space(depth > 0);
       }
@@ -146,16 +133,15 @@ class GbnfReader {
     return grammar_.sequence(std::move(parts));
   }
   bool starts_part() const {
-    if (!more()) return false;
-    if (std::string_view("*+?{").find(peek()) != std::string_view::npos) fail("a count of nothing");
-    if (peek() == '<' || peek() == '!') fail("tokens are not supported: write their text in quotes");
-    return is_of_name(peek()) || std::string_view("\"[(.").find(peek()) != std::string_view::npos;
+    if (sees("*+?{")) fail("a count of nothing");
+    if (sees("<!")) fail("tokens are not supported: write their text in quotes");
+    return is_of_name(peek()) || sees("\"[(.");
   }
   Expression part(int depth) {
     const size_t begin = at_;
     if (skip("\"")) return literal(begin);
     if (skip("[")) return characters(begin);
-    if (skip(".")) return grammar_.characters({{0, kLastOfUnicode}});
+    if (skip(".")) return grammar_.characters({{0, kLastCodePoint}});
     if (skip("(")) {
       const Expression inner = alternatives(depth + 1);
       if (!skip(")")) fail(fmt::format("expected ) for the ( at {}, found {}", place(begin), found()));
@@ -181,11 +167,10 @@ class GbnfReader {
   int64_t number() {
     skip_space(false);
     const size_t begin = at_;
-    int64_t value = 0;
-    for (; is_digit(peek()) && value <= kMostCounts; ++at_) value = value * 10 + (peek() - '0');
-    if (at_ == begin || value > kMostCounts) fail(fmt::format("expected a count from 0 to {}", kMostCounts), begin);
+    const std::optional<int64_t> value = count();
+    if (!value) fail(fmt::format("expected a count from 0 to {}", kMostCounts), begin);
     skip_space(false);
-    return value;
+    return *value;
   }
 
   Expression literal(size_t begin) {
@@ -217,19 +202,16 @@ class GbnfReader {
   }
   char32_t character() {
     const size_t begin = at_;
-    if (!skip("\\")) {
-      at_ += utf8_length(peek());
-      return first_code_point(text_.substr(begin));
-    }
+    if (!skip("\\")) return take();
     const char kind = peek();
     at_ += more();
     switch (kind) {
       case 'x':
-        return hexadecimal(2, begin);
+        return numbered(2, begin);
       case 'u':
-        return hexadecimal(4, begin);
+        return numbered(4, begin);
       case 'U':
-        return hexadecimal(8, begin);
+        return numbered(8, begin);
       case 't':
         return '\t';
       case 'r':
@@ -242,22 +224,16 @@ class GbnfReader {
         return static_cast<char32_t>(kind);
     }
   }
-  char32_t hexadecimal(int digits, size_t begin) {
-    uint64_t value = 0;
-    for (int i = 0; i < digits; ++i, ++at_) {
-      const char each = peek();
-      if (!is_hexadecimal(each)) fail(fmt::format("expected {} hexadecimal digits", digits), begin);
-      value = value * 16 + static_cast<uint64_t>(is_digit(each) ? each - '0' : (each | 0x20) - 'a' + 10);
-    }
-    if (value > kLastOfUnicode || (value >= 0xD800 && value <= 0xDFFF)) fail("no character has this number", begin);
-    return static_cast<char32_t>(value);
+  char32_t numbered(int digits, size_t begin) {
+    const std::optional<char32_t> value = hexadecimal(digits);
+    if (!value) fail(fmt::format("expected {} hexadecimal digits", digits), begin);
+    if (*value > kLastCodePoint || (*value >= 0xD800 && *value <= 0xDFFF)) fail("no character has this number", begin);
+    return *value;
   }
 
   Grammar& grammar_;
-  std::string_view text_;
   std::map<std::string, Named, std::less<>> rules_;
   std::string in_;  // the rule that is read
-  size_t at_ = 0;
   struct Counted {
     size_t at = 0;
     int64_t line = 1, column = 1;

@@ -38,7 +38,7 @@ Grammar::Expression Grammar::bytes(uint8_t least, uint8_t most) { return add({Ki
 Grammar::Expression Grammar::characters(const CodePoints& ranges) {
   // The last code points of each length, and those around the surrogates.
   constexpr std::array<std::pair<char32_t, char32_t>, 5> kLengths{
-      {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}}};
+      {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, kLastCodePoint}}};
   std::vector<Expression> all;
   for (const auto& [first, last] : ranges)
     for (const auto& [least, most] : kLengths) {
@@ -281,7 +281,6 @@ void Grammar::refuse_left_recursion() const {
 }
 
 Grammar::CodePoints complement(Grammar::CodePoints ranges) {
-  constexpr char32_t kLast = 0x10FFFF;
   std::sort(ranges.begin(), ranges.end());
   Grammar::CodePoints rest;
   char32_t from = 0;
@@ -289,7 +288,7 @@ Grammar::CodePoints complement(Grammar::CodePoints ranges) {
     if (first > from) rest.emplace_back(from, first - 1);
     from = std::max<char32_t>(from, last + 1);
   }
-  if (from <= kLast) rest.emplace_back(from, kLast);
+  if (from <= kLastCodePoint) rest.emplace_back(from, kLastCodePoint);
   return rest;
 }
 

@@ -13,6 +13,9 @@
 
 namespace nought {
 
+/// Unicode's last character.
+inline constexpr char32_t kLastCodePoint = 0x10FFFF;
+
 class Grammar {
  public:
   using Expression = int32_t;

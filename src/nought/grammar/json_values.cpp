@@ -15,7 +15,6 @@ using Expression = Grammar::Expression;
 
 constexpr int64_t kMostSpaces = 20, kMostDigits = 18;
 constexpr int64_t kLargest = 999'999'999'999'999'999;  // of kMostDigits
-constexpr char32_t kLastCharacter = 0x10FFFF;
 
 /// What two ranges have in common.
 void append_common(const Grammar::CodePoints& ranges, char32_t first, char32_t last, Grammar::CodePoints& common) {
@@ -43,7 +42,7 @@ JsonValues::JsonValues(Grammar& grammar) : grammar_(grammar) {
                                         grammar.bytes('a', 'c'), grammar.bytes('e', 'f')}),
                         hexes(3)});
   escapes.push_back(grammar.sequence({grammar.text("u"), grammar.choice({d, not_d})}));
-  character_ = grammar.choice({grammar.characters({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCharacter}}),
+  character_ = grammar.choice({grammar.characters({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}}),
                                grammar.sequence({grammar.text("\\"), grammar.choice(std::move(escapes))})});
   const Grammar::Rule string = grammar.declare(), any = grammar.declare(), object = grammar.declare();
   grammar.define(string, quoted(grammar.repeat(character_, 0)));
@@ -60,7 +59,7 @@ JsonValues::JsonValues(Grammar& grammar) : grammar_(grammar) {
 
 Expression JsonValues::characters(const Grammar::CodePoints& ranges) const {
   Grammar::CodePoints plain, control;
-  for (const auto& [first, last] : {std::pair<char32_t, char32_t>{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCharacter}})
+  for (const auto& [first, last] : {std::pair<char32_t, char32_t>{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}})
     append_common(ranges, first, last, plain);
   std::vector<Expression> ways{grammar_.characters(plain)};
   append_common(ranges, 0, 0x1F, control);
@@ -91,7 +90,7 @@ Expression JsonValues::other_rest(const std::vector<std::string>& names, size_t 
     else
       by_next[first_code_point(std::string_view(name).substr(at))].push_back(name);
   }
-  const Expression plain = grammar_.characters({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCharacter}});
+  const Expression plain = grammar_.characters({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}});
   Grammar::CodePoints others;
   char32_t from = 0x20;
   std::vector<Expression> ways;
@@ -104,9 +103,9 @@ Expression JsonValues::other_rest(const std::vector<std::string>& names, size_t 
     append_utf8(written, next);
     ways.push_back(grammar_.sequence({grammar_.text(written), other_rest(rest, at + written.size())}));
   }
-  others.emplace_back(from, kLastCharacter);
+  others.emplace_back(from, kLastCodePoint);
   Grammar::CodePoints allowed;
-  for (const auto& [first, last] : {std::pair<char32_t, char32_t>{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCharacter}})
+  for (const auto& [first, last] : {std::pair<char32_t, char32_t>{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}})
     append_common(others, first, last, allowed);
   ways.push_back(grammar_.sequence({grammar_.characters(allowed), grammar_.repeat(plain, 0)}));
   return grammar_.choice(std::move(ways));

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "nought/base/error.h"
-#include "nought/text/unicode.h"
+#include "nought/grammar/text_cursor.h"
 
 namespace nought {
 
@@ -13,41 +13,25 @@ namespace {
 using Expression = Grammar::Expression;
 using CodePoints = Grammar::CodePoints;
 
-constexpr char32_t kLast = 0x10FFFF;
-constexpr int64_t kMostRepeats = 10000;
-constexpr int kMaxDepth = 100;
-
-class Reader {
+class RegexReader : TextCursor {
  public:
-  Reader(Grammar& grammar, std::string_view pattern, bool whole, const WriteCharacters& write)
-      : grammar_(grammar), pattern_(pattern), whole_(whole), write_(write) {}
+  RegexReader(Grammar& grammar, std::string_view pattern, bool whole, const WriteCharacters& write)
+      : TextCursor(pattern), grammar_(grammar), whole_(whole), write_(write) {}
 
   Expression read() {
-    require<ConfigError>(is_valid_utf8(pattern_), "the pattern is no UTF-8");
+    require<ConfigError>(is_valid_utf8(text_), "the pattern is no UTF-8");
     const Expression all = alternatives(0);
-    if (at_ < pattern_.size()) fail("a ) without its (");
+    if (at_ < text_.size()) fail("a ) without its (");
     return all;
   }
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw ConfigError(fmt::format("the pattern has {} at byte {}: {}", what, at_, pattern_.substr(0, 80)));
-  }
-  bool more() const { return at_ < pattern_.size(); }
-  char peek() const { return more() ? pattern_[at_] : '\0'; }
-  bool skip(std::string_view text) {
-    if (!pattern_.substr(at_).starts_with(text)) return false;
-    at_ += text.size();
-    return true;
-  }
-  char32_t take() {
-    const char32_t code_point = first_code_point(pattern_.substr(at_));
-    at_ += utf8_length(pattern_[at_]);
-    return code_point;
+    throw ConfigError(fmt::format("the pattern has {} at byte {}: {}", what, at_, text_.substr(0, 80)));
   }
 
   Expression alternatives(int depth) {
-    if (depth > kMaxDepth) fail("too many groups within each other");
+    if (depth > kMostGroups) fail("too many groups within each other");
     std::vector<Expression> all;
     do all.push_back(sequence(depth));
     while (skip("|"));
@@ -55,13 +39,13 @@ class Reader {
   }
   Expression sequence(int depth) {
     std::vector<Expression> parts;
-    const Expression any = grammar_.repeat(write_({{0, kLast}}), 0);
+    const Expression any = grammar_.repeat(write_({{0, kLastCodePoint}}), 0);
     const bool top = depth == 0 && !whole_;
     const bool begins = depth == 0 && skip("^");
     if (top && !begins) parts.push_back(any);
     bool ends = false;
     while (more() && peek() != '|' && peek() != ')') {
-      if (depth == 0 && peek() == '$' && (at_ + 1 == pattern_.size() || pattern_[at_ + 1] == '|')) {
+      if (depth == 0 && peek() == '$' && (at_ + 1 == text_.size() || text_[at_ + 1] == '|')) {
         ends = skip("$");
         break;
       }
@@ -92,12 +76,9 @@ class Reader {
     }
   }
   int64_t number() {
-    int64_t value = 0;
-    const size_t begin = at_;
-    while (more() && std::isdigit(static_cast<unsigned char>(peek())) && value <= kMostRepeats)
-      value = value * 10 + (pattern_[at_++] - '0');
-    if (at_ == begin || value > kMostRepeats) fail(fmt::format("no count from 0 to {}", kMostRepeats));
-    return value;
+    const std::optional<int64_t> value = count();
+    if (!value) fail(fmt::format("no count from 0 to {}", kMostCounts));
+    return *value;
   }
   Expression atom(int depth) {
     if (skip("(")) {
@@ -109,7 +90,7 @@ class Reader {
     if (skip("[")) return write_(set());
     if (skip(".")) return write_(complement({{'\n', '\n'}, {'\r', '\r'}}));
     if (peek() == '\\') return write_(escaped());
-    if (std::string_view("*+?{^$").find(peek()) != std::string_view::npos) fail("a character out of place");
+    if (sees("*+?{^$")) fail("a character out of place");
     const char32_t code_point = take();
     return write_({{code_point, code_point}});
   }
@@ -120,7 +101,7 @@ class Reader {
       if (!more()) fail("no ] for a [");
       if (first && peek() == ']') break;
       CodePoints item = peek() == '\\' ? escaped() : single(take());
-      const bool range = peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
+      const bool range = peek() == '-' && at_ + 1 < text_.size() && text_[at_ + 1] != ']';
       if (range && item.size() == 1 && item[0].first == item[0].second) {
         ++at_;
         const CodePoints last = peek() == '\\' ? escaped() : single(take());
@@ -134,14 +115,10 @@ class Reader {
     return negated ? complement(std::move(ranges)) : ranges;
   }
   static CodePoints single(char32_t code_point) { return {{code_point, code_point}}; }
-  char32_t hexadecimal(int digits) {
-    char32_t value = 0;
-    for (int i = 0; i < digits; ++i, ++at_) {
-      const char each = peek();
-      if (!std::isxdigit(static_cast<unsigned char>(each))) fail("an escape that is malformed");
-      value = value * 16 + static_cast<char32_t>(each <= '9' ? each - '0' : (each | 0x20) - 'a' + 10);
-    }
-    return value;
+  CodePoints numbered(int digits) {
+    const std::optional<char32_t> value = hexadecimal(digits);
+    if (!value) fail("an escape that is malformed");
+    return single(*value);
   }
   CodePoints escaped() {
     ++at_;
@@ -173,9 +150,9 @@ class Reader {
       case 'v':
         return single('\v');
       case 'x':
-        return single(hexadecimal(2));
+        return numbered(2);
       case 'u':
-        return single(hexadecimal(4));
+        return numbered(4);
       default:
         if (code_point < 0x80 && std::isalnum(static_cast<int>(code_point))) {
           at_ -= 2;
@@ -186,17 +163,15 @@ class Reader {
   }
 
   Grammar& grammar_;
-  std::string_view pattern_;
   bool whole_;
   const WriteCharacters& write_;
-  size_t at_ = 0;
 };
 
 }  // namespace
 
 Grammar::Expression regex_expression(Grammar& grammar, std::string_view pattern, bool whole,
                                      const WriteCharacters& write) {
-  return Reader(grammar, pattern, whole, write).read();
+  return RegexReader(grammar, pattern, whole, write).read();
 }
 
 }  // namespace nought
