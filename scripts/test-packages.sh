@@ -42,12 +42,12 @@ $3"
 fresh_root() {
   rm -rf "${roots:?}/$1"
   cp -a "$roots/bare" "$roots/$1"
-  mkdir "$roots/$1/work"
-  cp README.md examples/quickstart.json "$roots/$1/work/"
+  mkdir "$roots/$1/trial"
+  cp README.md examples/quickstart.json "$roots/$1/trial/"
 }
 
 smaller=(model.hidden_size=64 model.intermediate_size=128 model.num_hidden_layers=2 model.num_attention_heads=4
-  model.num_key_value_heads=2 data.seq_length=32 'data.files=["/work/README.md"]' training.max_steps=4
+  model.num_key_value_heads=2 data.seq_length=32 'data.files=["/trial/README.md"]' training.max_steps=4
   training.warmup_steps=1 training.logging_steps=1)
 flags=$(printf " --set '%s'" "${smaller[@]}")
 
@@ -58,7 +58,7 @@ trains() {
 $2 --version >&2
 $2 info | grep package >&2
 for ranks in 1 2; do
-  $2 train /work/quickstart.json --ranks \$ranks $flags --set training.per_device_train_batch_size=\$((4 / ranks)) --set training.output_dir=/tmp/out\$ranks
+  $2 train /trial/quickstart.json --ranks \$ranks $flags --set training.per_device_train_batch_size=\$((4 / ranks)) --set training.output_dir=/tmp/out\$ranks
 done
 $2 generate /tmp/out2 --prompt 'The ' --max-new-tokens 8 --seed 1 >&2" | sed -nE 's/^step +4\/4  loss ([0-9.]+).*/\1/p')
   [[ $(wc -l <<<"$losses") -eq 2 && $(sort -u <<<"$losses" | wc -l) -eq 1 ]] ||
@@ -81,24 +81,24 @@ test_deb() {
   local left start
   ls "$out"/deb/nought_*.deb >/dev/null || fail "no packages in build/package/deb: scripts/package.sh deb"
   fresh_root deb
-  cp "$out"/deb/*.deb "$roots/deb/work/"
-  cp -r tests/install/consumer "$roots/deb/work/"
+  cp "$out"/deb/*.deb "$roots/deb/trial/"
+  cp -r tests/install/consumer "$roots/deb/trial/"
   cp /etc/resolv.conf "$roots/deb/etc/resolv.conf"
   local apt="apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0"
   start=$SECONDS
-  inside "$roots/deb" 0:0 "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; $apt install /work/nought_*.deb >/work/apt.log 2>&1"
+  inside "$roots/deb" 0:0 "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; $apt install /trial/nought_*.deb >/trial/apt.log 2>&1"
   trains "$roots/deb" nought
   echo "test-packages: deb: $((SECONDS - start)) s from the package to the end of two runs"
   inside "$roots/deb" 0:0 "zcat /usr/share/man/man1/nought-train.1.gz | grep -q 'nought train'
 bash -c '. /usr/share/bash-completion/completions/nought && complete -p nought' >/dev/null
-export DEBIAN_FRONTEND=noninteractive; $apt install /work/nought-d*.deb cmake make pkgconf >/work/apt.log 2>&1
-cmake -S /work/consumer -B /work/cmake >/dev/null && cmake --build /work/cmake >/dev/null && /work/cmake/consumer
-g++ /work/consumer/main.cpp -o /work/by_pkgconf \$(pkg-config --cflags --libs nought) && /work/by_pkgconf
+export DEBIAN_FRONTEND=noninteractive; $apt install /trial/nought-d*.deb cmake make pkgconf >/trial/apt.log 2>&1
+cmake -S /trial/consumer -B /trial/cmake >/dev/null && cmake --build /trial/cmake >/dev/null && /trial/cmake/consumer
+g++ /trial/consumer/main.cpp -o /trial/by_pkgconf \$(pkg-config --cflags --libs nought) && /trial/by_pkgconf
 test -f /usr/share/doc/nought/docs/config.md -a -f /usr/share/doc/nought/examples/quickstart.json
-dpkg -L nought nought-dev nought-doc | sort -u >/work/files
-$apt purge 'nought*' >/work/apt.log 2>&1"
-  left=$(inside "$roots/deb" 0:0 "while read -r path; do test -d \"\$path\" || ! test -e \"\$path\" || echo \"\$path\"; done </work/files
-find / -xdev -path /work -prune -o -path /tmp -prune -o -name '*nought*' -print")
+dpkg -L nought nought-dev nought-doc | sort -u >/trial/files
+$apt purge 'nought*' >/trial/apt.log 2>&1"
+  left=$(inside "$roots/deb" 0:0 "while read -r path; do test -d \"\$path\" || ! test -e \"\$path\" || echo \"\$path\"; done </trial/files
+find / -xdev -path /trial -prune -o -path /tmp -prune -o -name '*nought*' -print")
   [[ -z $left ]] || fail "removing the packages left behind: $(head -5 <<<"$left" | tr '\n' ' ')"
   echo "test-packages: deb: pages, completion, programs by CMake and by pkg-config; removed without a rest"
 }
