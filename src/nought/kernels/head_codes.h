@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "nought/kernels/ops/heads.h"
 #include "nought/kernels/rounding.h"
 
 namespace nought {
@@ -70,6 +71,25 @@ decltype(auto) visit_head_elements(DType dtype, F&& f) {
 template <class T>
 T* head_elements(const Tensor& base) {
   return reinterpret_cast<T*>(base.raw());
+}
+
+/// Writes the codes and scales of some of the tokens.
+inline void encode_heads(const EncodeHeads& op, Interval tokens) {
+  const int64_t stride = op.scales.dim(1);
+  float* scales = op.scales.data<float>() + op.first;
+  visit_head_elements(op.to.base.dtype(), [&](auto code_tag) {
+    using Code = typename decltype(code_tag)::type;
+    if constexpr (sizeof(Code) == 1) {
+      visit_float(op.from.base.dtype(), [&](auto tag) {
+        const auto* from = op.from.base.data<typename decltype(tag)::type>();
+        Code* to = head_elements<Code>(op.to.base);
+        for (int64_t t = tokens.begin; t < tokens.end; ++t)
+          for (int64_t h = 0; h < op.num_heads; ++h)
+            scales[h * stride + t] = encode_head(from + op.from.at(t, h, op.head_dim), op.head_dim,
+                                                 to + op.to.at(op.first + t, h, op.head_dim));
+      });
+    }
+  });
 }
 
 }  // namespace nought

@@ -14,19 +14,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
+/// Calls f(from, to) with each head of the tokens.
+template <class From, class To, class F>
+HWY_INLINE void for_each_head(const CopyHeads& op, Interval tokens, F&& f) {
+  for (int64_t t = tokens.begin; t < tokens.end; ++t)
+    for (int64_t h = 0; h < op.num_heads; ++h)
+      f(op.from.base.data<From>() + op.from.at(t, op.broadcast ? 0 : h, op.head_dim),
+        op.to.base.data<To>() + op.to.at(t, h, op.head_dim));
+}
+
 void add_heads(const CopyHeads& op, Interval tokens) {
   visit(op.to.base.dtype(), [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
-    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-      for (int64_t h = 0; h < op.num_heads; ++h) {
-        const T* from = op.from.base.data<T>() + op.from.at(t, op.broadcast ? 0 : h, op.head_dim);
-        T* to = op.to.base.data<T>() + op.to.at(t, h, op.head_dim);
-        sweep(d, 0, op.head_dim, [=](int64_t i, auto access) HWY_ATTR {
-          access.store(d, hn::Add(access.load(d, to + i), access.load(d, from + i)), to + i);
-        });
-      }
-    }
+    for_each_head<T, T>(op, tokens, [&](const T* from, T* to) HWY_ATTR {
+      sweep(d, 0, op.head_dim, [=](int64_t i, auto access) HWY_ATTR {
+        access.store(d, hn::Add(access.load(d, to + i), access.load(d, from + i)), to + i);
+      });
+    });
   });
 }
 
@@ -54,14 +59,10 @@ void round_heads(const CopyHeads& op, Interval tokens) {
     visit(op.to.base.dtype(), [&](auto to_tag) HWY_ATTR {
       using To = typename decltype(to_tag)::type;
       const F32 d;
-      for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-        for (int64_t h = 0; h < op.num_heads; ++h) {
-          const From* from = op.from.base.data<From>() + op.from.at(t, op.broadcast ? 0 : h, op.head_dim);
-          To* to = op.to.base.data<To>() + op.to.at(t, h, op.head_dim);
-          sweep(d, 0, op.head_dim,
-                [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
-        }
-      }
+      for_each_head<From, To>(op, tokens, [&](const From* from, To* to) HWY_ATTR {
+        sweep(d, 0, op.head_dim,
+              [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
+      });
     });
   });
 }
@@ -109,22 +110,8 @@ void run(const CopyHeads& op) {
 
 void run(const EncodeHeads& op) {
   check(op);
-  const int64_t stride = op.scales.dim(1);
-  float* scales = op.scales.data<float>() + op.first;
-  visit_head_elements(op.to.base.dtype(), [&](auto code_tag) {
-    using Code = typename decltype(code_tag)::type;
-    if constexpr (sizeof(Code) == 1) {
-      visit_float(op.from.base.dtype(), [&](auto tag) {
-        const auto* from = op.from.base.data<typename decltype(tag)::type>();
-        auto* to = head_elements<Code>(op.to.base);
-        parallel_rows(op.tokens, op.num_heads * op.head_dim, [&](int64_t begin, int64_t end) {
-          for (int64_t t = begin; t < end; ++t)
-            for (int64_t h = 0; h < op.num_heads; ++h)
-              scales[h * stride + t] = encode_head(from + op.from.at(t, h, op.head_dim), op.head_dim,
-                                                   to + op.to.at(op.first + t, h, op.head_dim));
-        });
-      });
-    }
+  parallel_rows(op.tokens, op.num_heads * op.head_dim, [&](int64_t begin, int64_t end) {
+    encode_heads(op, {begin, end});
   });
 }
 

@@ -28,19 +28,7 @@ void run(const CopyHeads& op) {
 
 void run(const EncodeHeads& op) {
   check(op);
-  visit_head_elements(op.to.base.dtype(), [&](auto code_tag) {
-    using Code = typename decltype(code_tag)::type;
-    if constexpr (sizeof(Code) == 1) {
-      visit_float(op.from.base.dtype(), [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        for (int64_t t = 0; t < op.tokens; ++t)
-          for (int64_t h = 0; h < op.num_heads; ++h)
-            op.scales.data<float>()[h * op.scales.dim(1) + op.first + t] =
-                encode_head(op.from.base.data<T>() + op.from.at(t, h, op.head_dim), op.head_dim,
-                            head_elements<Code>(op.to.base) + op.to.at(op.first + t, h, op.head_dim));
-      });
-    }
-  });
+  encode_heads(op, {0, op.tokens});
 }
 
 void run(const SumHeads& op) {
