@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "nought/base/checked_math.h"
 #include "nought/base/error.h"
 #include "nought/io/files.h"
 #include "nought/io/strict_json.h"
@@ -31,22 +32,24 @@ constexpr std::string_view kGlobalsOfDcp[] = {"torch.distributed.checkpoint.meta
                                               "pathlib.PosixPath",
                                               "pathlib._local.PosixPath"};
 
-bool is_global_of_dcp(std::string_view name) {
-  return is_global_of_tensors(name) ||
-         std::find(std::begin(kGlobalsOfDcp), std::end(kGlobalsOfDcp), name) != std::end(kGlobalsOfDcp);
-}
-
 /// Whether what lies under a key is an optimizer's.
 bool is_of_optimizer(const std::string& key) { return key.starts_with("optim"); }
 
 using Numbers = std::vector<int64_t>;
+
+Shape shape_of(const Numbers& extents) {
+  Shape shape;
+  for (const int64_t extent : extents) shape.push_back(extent);
+  return shape;
+}
 
 class DcpReader {
  public:
   explicit DcpReader(const fs::path& folder)
       : folder_(folder), pieces_(folder), source_((folder / kMetadata).string()) {
     const std::string bytes = read_bytes(folder / kMetadata);
-    pickle_ = read_pickle(std::as_bytes(std::span(bytes)), source_, is_global_of_dcp);
+    pickle_ = read_pickle(std::as_bytes(std::span(bytes)), source_,
+                          [](std::string_view name) { return is_global_of_tensors(name, kGlobalsOfDcp); });
   }
 
   TensorPieces read() {
@@ -82,9 +85,7 @@ class DcpReader {
   }
   template <class Visit>
   void for_each(const PickleValue& dict, const Visit& visit) const {
-    const auto entries = pickle_.entries(dict);
-    if (!entries) refuse("no dict where torch.distributed.checkpoint writes one");
-    for (size_t i = 0; i + 1 < entries->size(); i += 2) visit(pickle_[(*entries)[i]], pickle_[(*entries)[i + 1]]);
+    if (!pickle_.for_each_entry(dict, visit)) refuse("no dict where torch.distributed.checkpoint writes one");
   }
 
   void read_places() {
@@ -145,13 +146,8 @@ class DcpReader {
   void add(const std::string& key, const std::string& name, const PickleValue& tensor) {
     const Numbers size = numbers(of(tensor, "size"));
     const PickleValue& chunks = of(tensor, "chunks");
-    TensorEntry entry{name, DType::f32, {}, {}};
-    int64_t numel = 1;
-    for (const int64_t extent : size) {
-      if (__builtin_mul_overflow(numel, extent, &numel) || numel > kMostElements)
-        refuse("tensor \"{}\" has an absurd shape", excerpt(key));
-      entry.shape.push_back(extent);
-    }
+    if (!checked_product(1, size, kMostElements)) refuse("tensor \"{}\" has an absurd shape", excerpt(key));
+    TensorEntry entry{name, DType::f32, shape_of(size), {}};
     std::vector<TensorPiece> pieces;
     const TorchDType* dtype = nullptr;
     std::vector<std::pair<Numbers, Numbers>> boxes;
@@ -186,8 +182,7 @@ class DcpReader {
     const TorchArchive archive(bytes.subspan(static_cast<size_t>(place.offset), static_cast<size_t>(place.length)),
                                source);
     TorchTensor stored = archive.tensor(key, archive.root());
-    Shape shape;
-    for (const int64_t extent : sizes) shape.push_back(extent);
+    const Shape shape = shape_of(sizes);
     require<IoError>(stored.entry.shape == shape, "{}: a chunk of \"{}\" is {}, and .metadata says {}", source,
                      excerpt(key), stored.entry.shape, shape);
     piece.offset = place.offset + stored.entry.bytes.begin;

@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
+#include "nought/base/checked_math.h"
 #include "nought/base/error.h"
+#include "nought/base/math.h"
 #include "nought/base/open_file.h"
 #include "nought/io/deepspeed_files.h"
 #include "nought/io/strict_json.h"
@@ -26,11 +28,6 @@ constexpr std::string_view kGlobalsOfSteps[] = {"deepspeed.runtime.fp16.loss_sca
                                                 "deepspeed.utils.tensor_fragment.fragment_address",
                                                 "__builtin__.set",
                                                 "builtins.set"};
-
-bool is_global_of_step(std::string_view name) {
-  return is_global_of_tensors(name) ||
-         std::find(std::begin(kGlobalsOfSteps), std::end(kGlobalsOfSteps), name) != std::end(kGlobalsOfSteps);
-}
 
 /// The elements of a rank's flat tensor, which lie in a file.
 struct Segment {
@@ -110,7 +107,7 @@ class StepReader {
   }
   Opened open(const fs::path& path) {
     const size_t file = pieces_.open(path);
-    archives_.emplace_back(pieces_.bytes(file), path.string(), is_global_of_step);
+    archives_.emplace_back(pieces_.bytes(file), path.string(), kGlobalsOfSteps);
     return {file, &archives_.back()};
   }
   void refuse_model_parallel() const {
@@ -139,22 +136,18 @@ class StepReader {
     const bool sane = sizes && sizes->size() <= static_cast<size_t>(Shape::kMaxRank);
     require<IoError>(sane, "{}: parameter \"{}\" has no shape of up to {} dimensions", model_.archive->source(),
                      excerpt(name), int{Shape::kMaxRank});
+    require<IoError>(checked_product(1, *sizes, kMostElements - 1).has_value(),
+                     "{}: parameter \"{}\" has an absurd shape", model_.archive->source(), excerpt(name));
     Shape shape;
-    int64_t numel = 1;
-    for (const int64_t extent : *sizes) {
-      require<IoError>(extent >= 0 && !__builtin_mul_overflow(numel, extent, &numel) && numel < kMostElements,
-                       "{}: parameter \"{}\" has an absurd shape", model_.archive->source(), excerpt(name));
-      shape.push_back(extent);
-    }
+    for (const int64_t extent : *sizes) shape.push_back(extent);
     return shape;
   }
   /// Visits names and values of a dict in their order.
   template <class Visit>
   static void for_each_entry(const Opened& opened, const PickleValue& dict, const Visit& visit) {
-    const Pickle& pickle = opened.archive->pickle();
-    const auto entries = pickle.entries(dict);
-    require<IoError>(entries.has_value(), "{}: no dict where DeepSpeed writes one", opened.archive->source());
-    for (size_t i = 0; i + 1 < entries->size(); i += 2) visit(pickle[(*entries)[i]].text, pickle[(*entries)[i + 1]]);
+    const bool is_dict = opened.archive->pickle().for_each_entry(
+        dict, [&](const PickleValue& key, const PickleValue& value) { visit(key.text, value); });
+    require<IoError>(is_dict, "{}: no dict where DeepSpeed writes one", opened.archive->source());
   }
   struct Named {
     std::string name;
@@ -232,7 +225,7 @@ class StepReader {
       const std::vector<int64_t> paddings = paddings_of(ranks.front(), group, all[group].size());
       int64_t needed = 0, at = 0;
       for (size_t i = 0; i < all[group].size(); ++i) needed += all[group][i].shape.numel() + paddings[i];
-      require<IoError>(align_up(needed, align) == align_up(flat.numel, align),
+      require<IoError>(round_up(needed, align) == round_up(flat.numel, align),
                        "{}: group {} has {} masters, and its shapes need {}: files of different steps?",
                        folder_.string(), group, flat.numel, needed);
       for (size_t i = 0; i < all[group].size(); ++i) {
@@ -244,7 +237,6 @@ class StepReader {
       }
     }
   }
-  static int64_t align_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
   /// How many elements of no parameter follow each one.
   static std::vector<int64_t> paddings_of(const Opened& rank, size_t group, size_t count) {
     const Pickle& pickle = rank.archive->pickle();
@@ -295,7 +287,7 @@ class StepReader {
   /// Adds a parameter of which each rank has as many elements, from `at` of its own; the last ones are padding. Returns
   /// how many that are.
   int64_t add_parts(const Named& parameter, const std::vector<Flat>& flats, int64_t at) {
-    const int64_t numel = parameter.shape.numel(), ranks = std::ssize(flats), part = (numel + ranks - 1) / ranks;
+    const int64_t numel = parameter.shape.numel(), ranks = std::ssize(flats), part = ceil_div(numel, ranks);
     std::vector<TensorPiece> pieces;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const int64_t count = std::clamp<int64_t>(numel - rank * part, 0, part);
@@ -335,12 +327,12 @@ class StepReader {
     std::error_code ignored;
     for (const fs::directory_entry& each : entries_of(folder_ / "zero", ignored)) {
       // It has the second name of a shared parameter in 16 bits.
-      if (!each.is_directory(ignored) || second_names.contains(each.path().filename().string())) continue;
+      const std::string name = each.path().filename().string();
+      if (!each.is_directory(ignored) || second_names.contains(name)) continue;
       const fs::path path = each.path() / "fp32.pt";
       require<IoError>(fs::exists(path, ignored), "{}: is missing: copy the whole folder", path.string());
       const Opened opened = open(path);
       const PickleValue* param = opened.archive->pickle().find(opened.archive->root(), "param");
-      const std::string name = each.path().filename().string();
       TorchTensor tensor = opened.archive->tensor(name, param == nullptr ? opened.archive->root() : *param);
       require<IoError>(tensor.dtype->dtype.has_value(), "{}: masters in {} are not read", path.string(),
                        tensor.dtype->name);

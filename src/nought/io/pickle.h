@@ -32,7 +32,7 @@ struct PickleValue {
   int64_t integer = 0;
   double number = 0;
   std::string text = {};
-  std::vector<size_t> items = {};    // of Pickle::values
+  std::vector<size_t> items = {};    // indices of Pickle::values
   std::optional<size_t> state = {};  // of a call: what its object was given after it was made
 };
 
@@ -47,6 +47,13 @@ struct Pickle {
   bool calls(const PickleValue& value, std::string_view function) const;
   /// Keys and values in turn: of a dict, or of an OrderedDict. nullopt if the value is none of them.
   std::optional<std::span<const size_t>> entries(const PickleValue& value) const;
+  /// Calls visit(key, value) for each entry of a dict or an OrderedDict, in their order. False if it is none of them.
+  template <class Visit>
+  bool for_each_entry(const PickleValue& dict, const Visit& visit) const {
+    const auto all = entries(dict);
+    for (size_t i = 0; all && i + 1 < all->size(); i += 2) visit(values[(*all)[i]], values[(*all)[i + 1]]);
+    return all.has_value();
+  }
   /// The value of a key of a dict; of an object, of a key of its state. nullptr if there is none.
   const PickleValue* find(const PickleValue& of, std::string_view key) const;
   /// The integers of a tuple, a list or a torch.Size. nullopt if it is something else.

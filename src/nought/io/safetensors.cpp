@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "nought/base/checked_math.h"
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/io/convert.h"
@@ -97,15 +98,6 @@ Shape parse_shape(const Where& where, const Json& description) {
   return shape;
 }
 
-// numel * size, or nullopt when that overflows.
-std::optional<int64_t> bytes_of(const Shape& shape, int64_t element_size) {
-  int64_t bytes = element_size;
-  for (int64_t extent : shape) {
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
-  }
-  return bytes;
-}
-
 Interval parse_offsets(const Where& where, const Json& description, int64_t available) {
   const auto found = description.find("data_offsets");
   if (found == description.end() || !found->is_array() || found->size() != 2)
@@ -190,7 +182,7 @@ void SafetensorsFile::parse_entry(const std::string& name, const Json& descripti
                  known_dtypes());
   TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
   entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
-  const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
+  const std::optional<int64_t> bytes = checked_product(known->size, entry.shape);
   if (!bytes) where.refuse("has the absurd shape {}", entry.shape);
   if (*bytes != entry.bytes.size())
     where.refuse("is {}{} and needs {} bytes, its data_offsets span {}", known->name, entry.shape, *bytes,

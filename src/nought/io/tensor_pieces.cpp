@@ -1,8 +1,10 @@
 #include "nought/io/tensor_pieces.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
+#include "nought/base/checked_math.h"
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/io/convert.h"
@@ -22,8 +24,6 @@ int64_t last_of(const TensorPiece& piece) {
                          __builtin_add_overflow(last, piece.run, &last);
   return overflows ? std::numeric_limits<int64_t>::max() : last;
 }
-
-bool multiplied(int64_t a, int64_t b, int64_t& product) { return !__builtin_mul_overflow(a, b, &product); }
 
 }  // namespace
 
@@ -47,20 +47,19 @@ int64_t TensorPieces::checked_bytes(const Pieced& tensor) const {
   const auto refuse = [&](const std::string& why) {
     fail<IoError>("{}: tensor \"{}\" {} {}", folder_.string(), excerpt(entry.name), entry.shape, why);
   };
-  int64_t numel = 1, bytes = 0, covered = 0;
-  for (const int64_t extent : entry.shape)
-    if (!multiplied(numel, extent, numel)) refuse("has an absurd shape");
-  if (!multiplied(numel, entry.element_size(), bytes)) refuse("has an absurd shape");
+  const std::optional<int64_t> bytes = checked_product(entry.element_size(), entry.shape);
+  if (!bytes) refuse("has an absurd shape");
+  const int64_t numel = entry.shape.numel();
+  int64_t covered = 0;
   const bool flat =
       std::all_of(tensor.pieces.begin(), tensor.pieces.end(), [](const TensorPiece& piece) { return piece.rows == 1; });
   for (const TensorPiece& piece : tensor.pieces) {
-    int64_t count = 0, size = 0;
+    const std::optional<int64_t> size = checked_product(1, std::array{piece.run, piece.rows, entry.element_size()});
     const bool sane = piece.begin >= 0 && piece.run > 0 && piece.rows > 0 && piece.offset >= 0 &&
-                      (piece.rows == 1 || piece.stride >= piece.run) && multiplied(piece.run, piece.rows, count) &&
-                      multiplied(count, entry.element_size(), size) && last_of(piece) <= numel;
-    const int64_t room = std::ssize(this->bytes(piece.file)) - piece.offset;
+                      (piece.rows == 1 || piece.stride >= piece.run) && size && last_of(piece) <= numel;
     if (!sane) refuse("is described by a piece that leaves it");
-    if (size > room)
+    const int64_t room = std::ssize(this->bytes(piece.file)) - piece.offset, count = piece.run * piece.rows;
+    if (*size > room)
       fail<IoError>("{}: truncated: a piece of tensor \"{}\" ends behind its {} bytes: copy the file again",
                     path(piece.file).string(), excerpt(entry.name), this->bytes(piece.file).size());
     if (flat && piece.begin != covered)
@@ -70,7 +69,7 @@ int64_t TensorPieces::checked_bytes(const Pieced& tensor) const {
     covered += count;
   }
   if (covered != numel) refuse(fmt::format("has {} of {} elements in the files: some are missing", covered, numel));
-  return bytes;
+  return *bytes;
 }
 
 void TensorPieces::add_name(const std::string& name, const std::string& known) {

@@ -189,13 +189,12 @@ const TorchDType* find_torch_dtype(std::string_view name) {
   return nullptr;
 }
 
-bool is_global_of_tensors(std::string_view name) {
-  return std::find(std::begin(kAllowed), std::end(kAllowed), name) != std::end(kAllowed) ||
+bool is_global_of_tensors(std::string_view name, std::span<const std::string_view> more) {
+  return std::ranges::count(kAllowed, name) > 0 || std::ranges::count(more, name) > 0 ||
          find_torch_dtype(name) != nullptr;
 }
 
-TorchArchive::TorchArchive(std::span<const std::byte> bytes, std::string source,
-                           const std::function<bool(std::string_view name)>& allows)
+TorchArchive::TorchArchive(std::span<const std::byte> bytes, std::string source, std::span<const std::string_view> more)
     : source_(std::move(source)), files_(Zip(bytes, source_).take()) {
   constexpr std::string_view kPickle = "data.pkl";
   const auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) {
@@ -206,7 +205,8 @@ TorchArchive::TorchArchive(std::span<const std::byte> bytes, std::string source,
   if (const auto order = files_.find(prefix_ + "byteorder"); order != files_.end())
     require<IoError>(begins_with(part_of(bytes, order->second), "little"), "{}: its numbers are not little-endian",
                      source_);
-  pickle_ = read_pickle(part_of(bytes, found->second), source_, allows);
+  pickle_ = read_pickle(part_of(bytes, found->second), source_,
+                        [more](std::string_view name) { return is_global_of_tensors(name, more); });
 }
 
 template <class... Args>

@@ -4,7 +4,6 @@
 // Non-goals: files of torch before 1.6, which are no archives; tensors whose elements are not in their order.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -32,8 +31,8 @@ struct TorchDType {
 };
 /// nullptr if it is none that is known.
 const TorchDType* find_torch_dtype(std::string_view name);
-/// Whether a global describes tensors, or what their dicts are made of.
-bool is_global_of_tensors(std::string_view name);
+/// Whether a global describes tensors, or what their dicts are made of, or is one of `more`.
+bool is_global_of_tensors(std::string_view name, std::span<const std::string_view> more = {});
 
 struct TorchTensor {
   TensorEntry entry;  // bytes: within the file
@@ -43,9 +42,9 @@ struct TorchTensor {
 /// What torch.save() wrote, and where its tensors lie. `bytes` must outlive it.
 class TorchArchive {
  public:
-  /// Reads the directory and the pickle. `allows`: the globals that may occur. IoError, which names `source`.
-  TorchArchive(std::span<const std::byte> bytes, std::string source,
-               const std::function<bool(std::string_view name)>& allows = is_global_of_tensors);
+  /// Reads the directory and the pickle. `more`: the globals that may occur beside those of tensors. IoError, which
+  /// names `source`.
+  TorchArchive(std::span<const std::byte> bytes, std::string source, std::span<const std::string_view> more = {});
 
   const std::string& source() const { return source_; }
   const Pickle& pickle() const { return pickle_; }
