@@ -17,10 +17,10 @@ inline constexpr int64_t kTokensAtOnce = 4096;
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
   int64_t batch = 8;                   // how many sequences are computed together
-  std::optional<DType> kv_dtype = {};  // of the cache; see Decoder::make_cache()
+  std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
-  std::vector<uint64_t> seeds = {};    // of each prompt; none: all have that of `sampling`
+  std::vector<uint64_t> seeds = {};    // one for each prompt; none: all have that of `sampling`
 
   /// ConfigError unless numbers of tokens and sequences are within 1 and their bounds, and sampling parameters are
   /// valid.

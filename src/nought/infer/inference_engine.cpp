@@ -121,7 +121,6 @@ bool InferenceEngine::begin(Sequence& sequence, std::span<const Sequence> before
   if (sequence.waits) return true;
   if (from != sequence.slot) decoder_.copy_first(context_, cache_, from, sequence.slot, kept);
   sequence.next.assign(request.prompt.begin() + kept, request.prompt.end());
-  sequence.begun = true;
   prompt_tokens_ += std::ssize(request.prompt);
   reused_tokens_ += kept;
   try {
@@ -134,9 +133,10 @@ bool InferenceEngine::begin(Sequence& sequence, std::span<const Sequence> before
 }
 
 void InferenceEngine::begin_waiting() {
+  if (std::ranges::none_of(running_, &Sequence::waits)) return;
   std::vector<Sequence> all = std::exchange(running_, {});
   for (Sequence& each : all)
-    if (each.begun || begin(each, running_)) running_.push_back(std::move(each));
+    if (!each.waits || begin(each, running_)) running_.push_back(std::move(each));
 }
 
 void InferenceEngine::plan_step() {

@@ -71,7 +71,7 @@ class InferenceEngine {
     int64_t capacity = 4096;             // the most tokens of a sequence, prompt and generated ones together
     int64_t sequences = 8;               // how many are computed together
     int64_t max_batch_tokens = 2048;     // how many tokens a step computes; more if more sequences than that generate
-    std::optional<DType> kv_dtype = {};  // of the cache; see Decoder::make_cache()
+    std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
   };
   struct Counts {
     int64_t running = 0, waiting = 0;
@@ -104,8 +104,8 @@ class InferenceEngine {
     int64_t slot = -1;               // its sequence of the cache
     std::vector<int32_t> next = {};  // the tokens to compute next: what is left of the prompt, or the last new token
     std::vector<int32_t> produced = {};
-    int64_t fed = 0;                    // tokens of `next` that this step computes
-    bool begun = false, waits = false;  // the listener knows; others compute the beginning of its prompt
+    int64_t fed = 0;     // tokens of `next` that this step computes
+    bool waits = false;  // for others that compute the beginning of its prompt
   };
   void admit(int64_t room);
   /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.

@@ -23,7 +23,7 @@ struct RolloutOptions {
   SamplingParameters sampling = {};    // each answer has a seed of its own
   std::vector<int32_t> stop_ids = {};  // an answer ends with one of these, which belongs to it
   int64_t sequences = 64;              // how many are written together
-  std::optional<DType> kv_dtype = {};  // of the cache; see Decoder::make_cache()
+  std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
 };
 
 /// The tokens of the answer to each request. Ranks that gather parameters together give the same requests. ConfigError
