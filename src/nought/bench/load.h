@@ -25,14 +25,14 @@ TokenRange parse_token_range(const std::string& text, const std::string& option)
 
 struct LoadOptions {
   std::string model = {};  // "": the first that the server names
-  std::string key = {};    // of Authorization, "": none
+  std::string key = {};    // what Authorization says; "": nothing
   bool chat = false;       // /chat/completions in place of /completions
   bool lets_end = false;   // answers may end before they have their tokens
   TokenRange prompt_tokens = {512, 512}, answer_tokens = {128, 128};
-  int64_t shared_tokens = 0;  // of a prompt that it has in common with others
+  int64_t shared_tokens = 0;  // how many a prompt has in common with others
   int64_t prefixes = 1;       // how many such beginnings there are
   uint64_t seed = 0;
-  double timeout_seconds = 600;  // of a request
+  double timeout_seconds = 600;  // what a request may take
 };
 
 /// How requests come: from clients that each wait for an answer before they ask again, or at random moments (Poisson).
@@ -76,7 +76,8 @@ class LoadGenerator {
   HttpClient client_;
   std::string server_, path_;
   LoadOptions options_;
-  double tokens_around_ = 0, tokens_per_word_ = 1;  // of a prompt: those that it has without words, and of a word
+  double tokens_around_ = 0;    // what a prompt has without words
+  double tokens_per_word_ = 1;  // what a word adds
   uint64_t levels_ = 0;
 };
 

@@ -77,10 +77,7 @@ std::vector<Row> rows_of(const std::vector<LoadSummary>& loads) {
   add_quantiles(rows, "TPOT", &LoadSummary::tpot);
   add_quantiles(rows, "whole answer", &LoadSummary::e2el);
   if (std::any_of(loads.begin(), loads.end(), [](Each each) { return each.good.has_value(); }))
-    rows.push_back({"goodput, requests/s", [](Each each) {
-                      const auto good = static_cast<double>(each.good.value_or(0));
-                      return fmt::format("{:.3f}", each.seconds > 0 ? good / each.seconds : 0.0);
-                    }});
+    rows.push_back({"goodput, requests/s", [](Each each) { return fmt::format("{:.3f}", each.goodput()); }});
   return rows;
 }
 
@@ -174,7 +171,7 @@ OrderedJson to_json(const std::vector<LoadSummary>& loads) {
                  {"e2el_seconds", to_json(each.e2el)}});
     if (each.good) {
       json["good"] = *each.good;
-      json["goodput_per_second"] = each.seconds > 0 ? static_cast<double>(*each.good) / each.seconds : 0.0;
+      json["goodput_per_second"] = each.goodput();
     }
     if (each.failed > 0) json["first_error"] = each.first_error;
     list.push_back(std::move(json));

@@ -33,7 +33,12 @@ struct LoadSummary {
   std::optional<LoadQuantiles> ttft = {}, itl = {}, tpot = {}, e2el = {};
   std::optional<int64_t> good = {};  // requests that stayed within the limits
 
-  double per_second(double each) const { return seconds > 0 ? each * static_cast<double>(completed) / seconds : 0; }
+  double per_second(double each) const { return rate(each * static_cast<double>(completed)); }
+  /// Good requests/s; 0 without limits.
+  double goodput() const { return rate(static_cast<double>(good.value_or(0))); }
+
+ private:
+  double rate(double count) const { return seconds > 0 ? count / seconds : 0; }
 };
 
 LoadSummary summarize(const LoadRun& run, const LoadLimits& limits);

@@ -47,7 +47,7 @@ struct PlanOptions {
   std::optional<std::string> gpu, cluster;
   bool json = false, elastic = false, layouts = false;
   std::string svg, trace;
-  std::optional<int64_t> context, sequences;  // of generation, which is planned if one of these is given
+  std::optional<int64_t> context, sequences;  // generation is planned if one of these is given
   std::optional<DType> kv_dtype;
 
   bool of_inference() const { return context || sequences || kv_dtype; }

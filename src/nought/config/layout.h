@@ -52,7 +52,7 @@ struct Layout {
   int64_t seq_length = 0;                                 // tokens of each; 0 = not known yet
   int64_t accumulation = 1;                               // micro-batches per update
   int64_t rollout_sequences = 0, rollout_new_tokens = 0;  // answers that a rank writes in a step; 0: none
-  int64_t rollout_generations = 1;                        // of these so many have the same prompt
+  int64_t rollout_generations = 1;                        // so many of them have the same prompt
   bool keeps_reference = false;  // a second model, whose weights are frozen, is asked in each step
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};

@@ -71,7 +71,7 @@ class Grammar {
     std::vector<Expression> parts = {};
     std::string text = {};
     int64_t least = 0, most = 0;
-    int32_t depth = 0;  // of the parts within it
+    int32_t depth = 0;  // how deep its parts lie within each other
   };
   Expression add(Item item);
   int32_t new_node();
