@@ -50,8 +50,11 @@ void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int6
   }
   decoder.next_logits(context, next, cache);
   next.clear();
+  // One sequence that is nearly whole tells what the rotation of tokens takes: the tokens of all would be real memory.
+  const auto nearly = static_cast<size_t>(capacity - 1);
   for (int64_t i = 0; i < sequences; ++i) {
-    cache.ids[static_cast<size_t>(i)].resize(static_cast<size_t>(capacity - 1));
+    std::vector<int32_t>& held = cache.ids[static_cast<size_t>(i)];
+    if (i == 0 || held.size() > nearly) held.resize(nearly);
     next.push_back({i, std::span(ids).first(1)});
   }
   decoder.next_logits(context, next, cache);
