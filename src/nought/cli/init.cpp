@@ -63,14 +63,6 @@ std::string text_of_machine() {
       manual.string());
 }
 
-/// What a first run asks nobody for: the text of this machine, in short sequences.
-InitFlags with_quickstart(InitFlags flags) {
-  if (flags.kind != enum_name(RunKind::quickstart)) return flags;
-  if (flags.data.empty()) flags.data = {text_of_machine()};
-  if (!flags.seq_length) flags.seq_length = 256;
-  return flags;
-}
-
 RunKind parse_kind(const std::string& text) {
   if (const auto kind = enum_named<RunKind>(text)) return *kind;
   fail<ConfigError>("{}: expected quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo{}", text,
@@ -101,10 +93,8 @@ class Questions {
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = !has_random_weights(answers.kind);
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
-    const std::string data =
-        flags_.data.empty() ? value("", "--data", "Files of text or JSON lines (a path, or a glob)", "") : "";
-    for (const std::string& path : flags_.data.empty() ? std::vector{data} : flags_.data)
-      answers.data.push_back(relative_to_run_file(path, answers.run_file));
+    const std::vector<std::string> data = data_for(answers.kind);
+    for (const std::string& path : data) answers.data.push_back(relative_to_run_file(path, answers.run_file));
     std::string tokenizer = flags_.tokenizer.empty() ? "bytes" : flags_.tokenizer;
     fs::path folder;
     if (has_model) {
@@ -118,6 +108,7 @@ class Questions {
       answers.vocab_size = make_tokenizer(tokenizer)->vocab_size();
       answers.tokenizer = tokenizer == "bytes" ? tokenizer : relative_to_run_file(tokenizer, answers.run_file);
     }
+    if (answers.kind == RunKind::quickstart) answers.seq_length = 256;
     answers.length_given = flags_.seq_length.has_value();
     if (flags_.seq_length) answers.seq_length = *flags_.seq_length;
     require<ConfigError>(answers.seq_length >= 1, "--seq-length must be at least 1, got {}", answers.seq_length);
@@ -125,7 +116,7 @@ class Questions {
         flags_.output.empty() ? fmt::format("out/{}", fs::path(answers.run_file).stem().string()) : flags_.output;
     answers.ranks = flags_.ranks.value_or(1);
     require<ConfigError>(answers.ranks >= 1, "--ranks must be at least 1, got {}", answers.ranks);
-    const SourcePlan source{flags_.data.empty() ? std::vector{data} : flags_.data};
+    const SourcePlan source{data};
     DataPlan plan;
     plan.sources = {source};
     plan.tokenizer = tokenizer;
@@ -133,6 +124,11 @@ class Questions {
   }
 
  private:
+  std::vector<std::string> data_for(RunKind kind) const {
+    if (!flags_.data.empty()) return flags_.data;
+    if (kind == RunKind::quickstart) return {text_of_machine()};
+    return {value("", "--data", "Files of text or JSON lines (a path, or a glob)", "")};
+  }
   std::string value(const std::string& given, const char* flag, const std::string& question,
                     const std::string& otherwise) const {
     if (!given.empty()) return given;
@@ -150,8 +146,7 @@ class Questions {
   const bool asks_;
 };
 
-int run_init(const InitFlags& given) {
-  const InitFlags flags = with_quickstart(given);
+int run_init(const InitFlags& flags) {
   const std::string file = flags.run_file.empty() ? "run.json" : flags.run_file;
   std::error_code ignored;
   require<ConfigError>(!flags.output.ends_with(".json"),
