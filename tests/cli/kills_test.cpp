@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/models/decoder.h"
+#include "nought/observe/metrics.h"
 
 namespace nought::kills_test {
 namespace {
@@ -86,10 +87,10 @@ class KilledRun {
   std::string log() const { return test::read_bytes(folder_ / "log"); }
   const std::vector<pid_t>& launchers() const { return launchers_; }
 
-  /// The losses in metrics.jsonl, as text, by step. The last line may be cut.
-  std::map<int64_t, std::string> losses() const {
+  /// The losses in a file of metrics, as text, by step. The last line may be cut.
+  std::map<int64_t, std::string> losses(std::string_view name = kMetricsFile) const {
     std::map<int64_t, std::string> losses;
-    std::ifstream file(output_ / "metrics.jsonl");
+    std::ifstream file(output_ / name);
     for (std::string line; std::getline(file, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (json.is_object() && json.contains("loss")) losses[json.at("step")] = json.at("loss").dump();
@@ -166,6 +167,9 @@ TEST_P(Kills, leave_no_process_no_damage_and_no_other_bits) {
   EXPECT_EQ(run.losses(), expected);
   EXPECT_EQ(test::read_bytes(run.output() / "model.safetensors"),
             test::read_bytes(whole.output() / "model.safetensors"));
+  // A step that was logged and not saved has been made again, to the same loss.
+  for (const auto& [step, loss] : run.losses(kDiscardedMetricsFile)) EXPECT_EQ(loss, expected.at(step)) << step;
+  fs::remove(run.output() / kDiscardedMetricsFile);
   EXPECT_EQ(test::names_in(run.output()), test::names_in(whole.output())) << "what the kills left is gone";
   EXPECT_THAT(test::names_in(folder / "tmp"), IsEmpty());
   for (const std::string& name : test::names_in("/dev/shm"))
