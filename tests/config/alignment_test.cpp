@@ -45,7 +45,7 @@ TEST(Alignment, other_methods_have_no_reference) {
 
 TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
   const std::vector<std::pair<std::string, std::string>> refused{
-      {R"({"method": "rloo"})", "alignment.method = rloo is not available"},
+      {R"({"method": "ppo"})", "alignment.method = ppo is not available"},
       {R"({"method": "kto", "loss_type": "sigmoid"})", "\"sigmoid\" is none of kto, apo_zero_unpaired"},
       {R"({"method": "kto", "desirable_weight": -1})", "alignment.desirable_weight: expected a finite number"},
       {R"({"method": "dpo", "loss_type": "aot"})", "aot sorts the pairs"},
@@ -137,6 +137,30 @@ TEST(Alignment, grpo_has_trls_keys_and_defaults) {
   EXPECT_NE(refusal(R"({"method": "grpo", "top_k": -1})").find("top_k: expected"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "min_p": 2})").find("min_p: expected"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "num_generations": 1})").find("2 answers or more"), std::string::npos);
+}
+
+TEST(Alignment, rloo_has_trls_keys_and_defaults) {
+  const AlignmentPlan plan = alignment(R"({"method": "rloo"})");
+  EXPECT_TRUE(plan.of_rewards() && plan.has_reference() && plan.penalises_divergence());
+  EXPECT_EQ(plan.leave_one_out->beta, 0.05);
+  EXPECT_EQ(plan.policy_loss.beta, 0);
+  EXPECT_TRUE(plan.policy_loss.sums_ratios && !plan.policy_loss.counts_tokens());
+  EXPECT_EQ(plan.generations, 2);
+  EXPECT_EQ(plan.policy_loss.max_completion_length, 512);
+  EXPECT_EQ(plan.describe(), "rloo, beta 0.05");
+  EXPECT_FALSE(alignment(R"({"method": "rloo", "beta": 0})").has_reference());
+  const AlignmentPlan other =
+      alignment(R"({"method": "rloo", "normalize_advantages": true, "reward_clip_range": [-1, 2]})");
+  EXPECT_TRUE(other.leave_one_out->normalizes);
+  EXPECT_EQ(other.leave_one_out->clip_range->back(), 2);
+  EXPECT_NE(refusal(R"({"method": "rloo", "loss_type": "dapo"})").find("rloo has one loss"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "rloo", "delta": 2})").find("only grpo reads it"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "rloo", "reward_clip_range": [2, 1]})").find("expected [least, most], got [2, 1]"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "dpo", "num_generations": 4})").find("only grpo and rloo read it"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "normalize_advantages": true})").find("only rloo reads it"),
+            std::string::npos);
 }
 
 TEST(Alignment, grpo_is_judged_by_rewards) {

@@ -60,5 +60,25 @@ TEST(PolicyLoss, advantages_are_those_of_their_group) {
   EXPECT_THAT(advantages_of(some, two, 3, RewardScale::none), ElementsAre(DoubleNear(-0.5, 1e-12), 0, 0.5));
 }
 
+TEST(PolicyLoss, advantages_over_the_others_leave_ones_own_reward_out) {
+  const std::vector<double> rewards{1, 0, 0, 5};
+  EXPECT_THAT(advantages_over_others({}, rewards, 2), ElementsAre(1, -1, -5, 5));
+  EXPECT_THAT(advantages_over_others({}, std::vector{1.0, 0.0, 5.0}, 3), ElementsAre(-1.5, -3, 4.5));
+  // Nobody scored the second; the last is alone in its group.
+  const std::vector<double> some{1, kNone, 3, kNone, kNone, 2};
+  EXPECT_THAT(advantages_over_others({}, some, 3), ElementsAre(-2, 0, 2, 0, 0, 0));
+  const double by = std::sqrt(8.0) + 1e-4;
+  EXPECT_THAT(advantages_over_others({.normalizes = true}, some, 3),
+              ElementsAre(DoubleNear(-2 / by, 1e-12), 0, DoubleNear(2 / by, 1e-12), 0, 0, 0));
+}
+
+TEST(PolicyLoss, rewards_are_clipped_before_the_divergence_is_taken_off) {
+  const LeaveOneOutOptions options{.beta = 0.5, .clip_range = {{-1, 2}}};
+  const std::vector<double> totals{3, -4, kNone};
+  EXPECT_THAT(penalised_rewards(options, totals, {}), ElementsAre(2, -1, testing::IsNan()));
+  EXPECT_THAT(penalised_rewards(options, totals, std::vector{1.0, -1.0, 2.0}),
+              ElementsAre(1.5, -0.5, testing::IsNan()));
+}
+
 }  // namespace
 }  // namespace nought::policy_loss_test

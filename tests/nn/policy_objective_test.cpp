@@ -1,5 +1,7 @@
 #include "nought/nn/policy_objective.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 namespace nought::policy_objective_test {
@@ -24,9 +26,12 @@ TEST(PolicyObjective, weights_are_the_slopes_of_the_loss_for_tokens_and_whole_an
   const Batch batch = answers(*context.memory);
   const std::vector<double> losses{0, 1.05, 0.42, 0, 1.93, 0.95, 1.49};
   constexpr double kStep = 1e-5;
-  for (const ImportanceLevel level : {ImportanceLevel::token, ImportanceLevel::sequence})
+  for (const auto& [level, sums] :
+       {std::pair{ImportanceLevel::token, false}, std::pair{ImportanceLevel::sequence, false},
+        std::pair{ImportanceLevel::sequence, true}})
     for (const PolicyLossType type : {PolicyLossType::dapo, PolicyLossType::grpo, PolicyLossType::dr_grpo}) {
-      const PolicyObjective objective({.type = type, .beta = 0.2, .level = level, .max_completion_length = 5});
+      const PolicyObjective objective(
+          {.type = type, .beta = 0.2, .level = level, .sums_ratios = sums, .max_completion_length = 5});
       const WeighedObjective::Weighed at = objective.weigh(context, batch, losses, nullptr);
       for (size_t i = 0; i < losses.size(); ++i) {
         const auto moved = [&](double step) {
@@ -37,6 +42,21 @@ TEST(PolicyObjective, weights_are_the_slopes_of_the_loss_for_tokens_and_whole_an
         EXPECT_NEAR(at.weights[i], (moved(kStep) - moved(-kStep)) / (2 * kStep), 1e-6) << i;
       }
     }
+}
+
+TEST(PolicyObjective, of_whole_answers_is_the_ratio_of_their_probabilities) {
+  const Context context = Context::reference();
+  const auto numbers = std::make_shared<PolicyNumbers>();
+  const PolicyObjective objective(
+      {.type = PolicyLossType::grpo, .level = ImportanceLevel::sequence, .sums_ratios = true}, numbers);
+  const std::vector<double> losses{0, 0.95, 0.32, 0, 2.0, 0.9, 1.4};
+  const WeighedObjective::Weighed at = objective.weigh(context, answers(*context.memory), losses, nullptr);
+  const double free = std::exp(0.1);  // the second answer's ratio
+  EXPECT_NEAR(at.loss, -0.8 * std::exp(0.13) + 1.1 * free, 1e-6);
+  EXPECT_NEAR(at.weights[1], 0.8 * std::exp(0.13), 1e-6);
+  EXPECT_NEAR(at.weights[6], -1.1 * free, 1e-6);
+  EXPECT_EQ(at.weights[0], 0);
+  EXPECT_NEAR(numbers->ratios, 2, 1e-12);
 }
 
 TEST(PolicyObjective, counts_tokens_or_answers_and_what_was_clipped) {

@@ -1,4 +1,7 @@
 // GRPO's losses, advantages and gradients of TRL, of tests/golden/align/grpo, on every layout.
+#include <algorithm>
+#include <cmath>
+
 #include "support/golden.h"
 #include "support/training_case.h"
 #include <gtest/gtest.h>
@@ -76,6 +79,73 @@ TEST(PolicyGolden, every_layout_computes_them) {
   meshes.push_back({.sizes = {.pipeline = 2}});
   for (const MeshLayout& mesh : meshes)
     for (const char* kind : {"dapo", "grpo", "kl", "sequence"}) expect_golden_on(mesh, kind);
+}
+
+/// RLOO's loss by hand: of whole answers, whose rewards are less by what they have left the reference.
+double rloo_loss(const PolicyInput& input, const TokenLogs& logs, double beta) {
+  const size_t rows = input.rows.ids.size();
+  std::vector<double> rewards = total_rewards(input.rewards, input.weights), ratios(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    const std::vector<float> policy = logs.of(static_cast<int64_t>(row), std::ssize(input.rows.ids[row]));
+    for (auto at = static_cast<size_t>(input.rows.begins[row]); at < policy.size(); ++at) {
+      rewards[row] -= beta * (double{input.written[row][at]} - double{input.known[row][at]});
+      ratios[row] += double{policy[at]} - double{input.written[row][at]};
+    }
+  }
+  double loss = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t first = row - row % 3;
+    const double sum = rewards[first] + rewards[first + 1] + rewards[first + 2];
+    const double advantage = rewards[row] - (sum - rewards[row]) / 2, ratio = std::exp(ratios[row]);
+    loss -= std::min(ratio * advantage, std::clamp(ratio, 0.8, 1.2) * advantage) / static_cast<double>(rows);
+  }
+  return loss;
+}
+
+TEST(PolicyGolden, rloo_is_its_formula_on_every_layout) {
+  AlignmentPlan plan{
+      .method = AlignmentMethod::rloo, .leave_one_out = LeaveOneOutOptions{.beta = 0.05}, .generations = 3};
+  plan.policy_loss = {.type = PolicyLossType::grpo, .level = ImportanceLevel::sequence, .sums_ratios = true};
+  std::vector<MeshLayout> meshes{{}, test::sharded(2, 3)};
+  meshes.push_back({.sizes = {.context = 2}});
+  meshes.push_back({.sizes = {.pipeline = 2}});
+  ProbeOutput one;
+  for (const MeshLayout& mesh : meshes) {
+    const test::TrainingCase of{
+        .model = ModelSource(policy()).config(), .mesh = mesh, .load = [](ShardedModel& model, Decoder&) {
+          model.load(ModelSource(policy()).weights());
+        }};
+    double wanted = 0;
+    const ProbeOutput output = of.on_rank(0, [&](TrainingRank& rank) {
+      PolicyInput input = read_policy_input(rank.context, golden(), rank.decoder.config().vocab_size, plan);
+      std::replace_if(
+          input.rewards.begin(), input.rewards.end(), [](double each) { return std::isnan(each); }, 0.5);
+      if (mesh.ranks() == 1) {
+        std::vector<JudgedAnswer> answers;
+        std::vector<int64_t> lengths;
+        for (size_t row = 0; row < input.rows.ids.size(); ++row) {
+          answers.push_back(
+              {.ids = input.rows.ids[row], .begin = input.rows.begins[row], .number = static_cast<int64_t>(row)});
+          lengths.push_back(std::ssize(input.rows.ids[row]));
+        }
+        Engine engine(rank.model);
+        const std::vector<Batch> batches{batch_of_answers(*rank.context.memory, answers, {.places = true})};
+        wanted = rloo_loss(input, token_logs(engine, rank.model, rank.decoder, batches, lengths, 1), 0.05);
+      }
+      return probe_policy(
+          rank.model, rank.decoder, input, plan, true,
+          {.micro_batches = mesh.sizes.pipeline > 1 ? 2 : 1, .schedule = schedule_at(rank.mesh, mesh.pipeline())});
+    });
+    if (one.empty()) {
+      one = output;
+      EXPECT_NEAR(double{one.back().second.data<float>()[0]}, wanted, 5e-6);
+    }
+    for (size_t i = 0; i < one.size(); ++i) {
+      const bool is_gradient = one[i].first.starts_with("grad.");
+      if (is_gradient) test::expect_gradient_close(one[i].first, output[i].second, one[i].second, 5e-5);
+      if (!is_gradient) EXPECT_LE(test::difference(output[i].second, one[i].second).max_abs, 5e-6) << one[i].first;
+    }
+  }
 }
 
 /// token_logs() of a model of one layout is what TRL's model says, with tokens in any order over ranks.

@@ -5,6 +5,7 @@
 
 #include "support/in_folder.h"
 #include "support/size.h"
+#include "support/sweep.h"
 #include "support/trainer_runs.h"
 #include "support/training_case.h"
 #include <gmock/gmock.h>
@@ -147,6 +148,29 @@ TEST_F(PolicyRuns, hold_to_their_reference) {
   expect([](Layout& layout) { layout.tensor_ranks = 2; });
   expect([](Layout& layout) { layout.context_ranks = 2; });
   expect([](Layout& layout) { layout.pipeline.ranks = 2; });
+}
+
+TEST_F(PolicyRuns, of_rloo_are_rewarded_less_where_they_leave_their_reference) {
+  plan.alignment.method = AlignmentMethod::rloo, plan.alignment.leave_one_out = LeaveOneOutOptions{.beta = 0.5};
+  PolicyLossOptions& loss = plan.alignment.policy_loss;
+  loss.type = PolicyLossType::grpo, loss.level = ImportanceLevel::sequence, loss.sums_ratios = true;
+  plan.alignment.iterations = 2;
+  plan = with_other_steps(4, 3e-2);
+  plan.save_steps = 1;
+  const ToldRun told = test::run_plan(plan);
+  const std::vector<double> apart = numbers(told, "kl");
+  EXPECT_EQ(apart[0], 0);  // to the bit
+  EXPECT_GT(apart[2], 0);
+  EXPECT_EQ(rewards(told)[1], rewards(told)[0]);
+  EXPECT_GT(numbers(told, "clip_ratio/region_mean")[1], 0);
+  test::expect_resumes(plan, told, 3, 1);
+  expect_same(told, 2, [](Layout& layout) { layout.accumulation = 2, layout.zero_stage = 3; });
+  if (!test::runs_everything()) return;
+  for (const int stage : {0, 1, 2})
+    expect_same(told, 2, [&](Layout& layout) { layout.accumulation = 2, layout.zero_stage = stage; });
+  expect_same(told, 2, [](Layout& layout) { layout.tensor_ranks = 2; });
+  expect_same(told, 2, [](Layout& layout) { layout.context_ranks = 2; });
+  expect_same(told, 2, [](Layout& layout) { layout.pipeline.ranks = 2; });
 }
 
 TEST_F(PolicyRuns, of_an_adapter_hold_to_what_it_began_with) {

@@ -43,6 +43,8 @@ struct AlignmentConfig {
   Setting<int64_t> max_completion_length{512};
   Setting<std::vector<RewardConfig>> reward_funcs;
   Setting<std::vector<double>> reward_weights;
+  Setting<bool> normalize_advantages{false};
+  Setting<std::vector<double>> reward_clip_range;
   Setting<double> center_rewards_coefficient{0.0};
   Setting<int64_t> num_labels;
   Setting<ProblemType> problem_type;
@@ -55,15 +57,15 @@ struct AlignmentConfig {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
       "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), texts with labels (classify: "
-      "a classifier of transformers), or answers that the model writes itself (grpo); the others are refused");
+      "a classifier of transformers), or answers that the model writes itself (grpo, rloo); the others are refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
       "or apo_zero_unpaired; grpo: dapo (default), grpo, bnpo, dr_grpo or cispo");
     v("loss_weights", loss_weights, "what each loss of the list counts; default: 1");
     v("beta", beta,
-      "how much a departure from the reference model counts (default: 0.1; grpo: 0); of ipo, the strength of its "
-      "regularizer");
+      "how much a departure from the reference model counts (default: 0.1; grpo: 0; rloo: 0.05, taken off rewards); of "
+      "ipo, the strength of its regularizer");
     v("label_smoothing", label_smoothing,
       "the share of pairs that are taken to be the wrong way round: robust, exo_pair, and cpo's sigmoid and simpo");
     v("ld_alpha", ld_alpha, "dpo: what tokens beyond the shorter answer of a pair count; not given = 1");
@@ -75,28 +77,34 @@ struct AlignmentConfig {
     v("desirable_weight", desirable_weight, "kto: what wanted answers count");
     v("undesirable_weight", undesirable_weight, "kto: what unwanted answers count");
     v("epsilon", epsilon,
-      "grpo: how far ratios to the policy that wrote the answers may go down before they are clipped");
-    v("epsilon_high", epsilon_high, "grpo: how far they may go up; default: epsilon; of cispo, the ratio itself");
+      "grpo, rloo: how far ratios to the policy that wrote the answers may go down before they are clipped");
+    v("epsilon_high", epsilon_high, "grpo, rloo: how far they may go up; default: epsilon; of cispo, the ratio itself");
     v("delta", delta, "grpo: what the ratio that is not clipped is capped at; not given: nothing");
     v("use_bias_correction_kl", use_bias_correction_kl, "grpo: the divergence from the reference is times the ratio");
     v("importance_sampling_level", importance_sampling_level, "grpo: token, or sequence (GSPO): whose ratio it is");
     v("scale_rewards", scale_rewards,
       "grpo: what advantages are divided by: the standard deviation of their group, of the batch, or none");
     v("temperature", temperature,
-      "grpo: what logits are divided by, when answers are sampled and when they are learned");
-    v("top_k", top_k, "grpo: answers are of the k likeliest tokens at each place alone; 0: of all");
-    v("top_p", top_p, "grpo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
-    v("min_p", min_p, "grpo: of tokens that are at least p times as likely as the likeliest; not given: of all");
+      "grpo, rloo: what logits are divided by, when answers are sampled and when they are learned");
+    v("top_k", top_k, "grpo, rloo: answers are of the k likeliest tokens at each place alone; 0: of all");
+    v("top_p", top_p, "grpo, rloo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
+    v("min_p", min_p, "grpo, rloo: of tokens that are at least p times as likely as the likeliest; not given: of all");
     v("repetition_penalty", repetition_penalty,
-      "grpo: the logits of tokens that were in prompt or answer before are divided by it, negative ones multiplied");
-    v("num_generations", num_generations, "grpo: the answers to a prompt, which are compared with each other");
-    v("num_iterations", num_iterations, "grpo: how often the same answers are learned from");
+      "grpo, rloo: the logits of tokens that were in prompt or answer before are divided by it, negative ones "
+      "multiplied");
+    v("num_generations", num_generations,
+      "grpo, rloo: the answers to a prompt, which are compared with each other; rloo: 2 if it is not given");
+    v("num_iterations", num_iterations, "grpo, rloo: how often the same answers are learned from");
     v("steps_per_generation", steps_per_generation,
-      "grpo: the micro-batches that answers are written for at once, a multiple of gradient_accumulation_steps; "
+      "grpo, rloo: the micro-batches that answers are written for at once, a multiple of gradient_accumulation_steps; "
       "default: those of a step");
-    v("max_completion_length", max_completion_length, "grpo: the most tokens of an answer");
-    v("reward_funcs", reward_funcs, "grpo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
-    v("reward_weights", reward_weights, "grpo: what each of them counts; default: 1");
+    v("max_completion_length", max_completion_length, "grpo, rloo: the most tokens of an answer");
+    v("reward_funcs", reward_funcs,
+      "grpo, rloo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
+    v("reward_weights", reward_weights, "grpo, rloo: what each of them counts; default: 1");
+    v("normalize_advantages", normalize_advantages,
+      "rloo: advantages get mean 0 and deviation 1 over the answers that are written at once");
+    v("reward_clip_range", reward_clip_range, "rloo: [least, most] of the reward of an answer; not given: any");
     v("center_rewards_coefficient", center_rewards_coefficient,
       "reward: what the square of the sum of both scores counts, which keeps their mean at 0");
     v("num_labels", num_labels, "classify: the scores of a text, where the model has no such head yet");
@@ -105,7 +113,8 @@ struct AlignmentConfig {
       "else regression of one label and single_label_classification of several");
     v("max_length", max_length, "tokens of a prompt with an answer: what is longer is cut at its end");
     v("ref_model", ref_model,
-      "dpo, kto, grpo with a beta: the folder of the reference model, of the same shape; default: the model that the "
+      "dpo, kto, grpo and rloo with a beta: the folder of the reference model, of the same shape; default: the model "
+      "that the "
       "run begins with");
     v("precompute_ref_log_probs", precompute_ref_log_probs,
       "has no effect: what the reference model says of the answers is always computed once, before the first step");

@@ -48,13 +48,14 @@ struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
   LabelLossOptions label_loss = {};    // the loss of kto
-  PolicyLossOptions policy_loss = {};  // the loss of grpo
+  PolicyLossOptions policy_loss = {};  // the loss of grpo and rloo
   RewardScale reward_scale = RewardScale::group;
-  AnswerSampling sampling = {};             // grpo: how answers are drawn
-  int64_t generations = 8;                  // grpo: the answers to a prompt
-  int64_t iterations = 1;                   // grpo: the steps that learn from each answer
-  int64_t steps_per_generation = 0;         // grpo: micro-batches that answers are written for; 0: those of a step
-  std::vector<RewardConfig> rewards = {};   // grpo: what judges them,
+  std::optional<LeaveOneOutOptions> leave_one_out = {};  // rloo: what is made of rewards
+  AnswerSampling sampling = {};                          // of methods of rewards: how answers are drawn
+  int64_t generations = 8;                               // the same: the answers to a prompt
+  int64_t iterations = 1;                                // the same: the steps that learn from each answer
+  int64_t steps_per_generation = 0;         // the same: micro-batches that answers are written for; 0: those of a step
+  std::vector<RewardConfig> rewards = {};   // the same: what judges them,
   std::vector<double> reward_weights = {};  // and what each counts
   double likelihood = 0;                    // what the mean cross-entropy of the chosen answers' tokens counts beside
   bool likelihood_of_prompts = false;       // that of their prompts' tokens too
@@ -76,9 +77,11 @@ struct AlignmentPlan {
     return steps_per_generation == 0 ? 1 : steps_per_generation / accumulation;
   }
   /// Whether it learns from rewards of answers that the model writes itself.
-  bool of_rewards() const { return method == AlignmentMethod::grpo; }
+  bool of_rewards() const { return method == AlignmentMethod::grpo || method == AlignmentMethod::rloo; }
   /// Whether what the reference says is asked of answers that are new in each step.
   bool keeps_reference() const { return of_rewards() && has_reference(); }
+  /// Whether rewards are less where an answer's probability has left that of the reference.
+  bool penalises_divergence() const { return leave_one_out && leave_one_out->beta > 0; }
   /// Whether a classifier's head scores whole texts.
   bool of_scores() const { return method == AlignmentMethod::reward || method == AlignmentMethod::classify; }
   /// Answers of a sample that are trained.
@@ -96,7 +99,7 @@ struct AlignmentPlan {
   }
   /// Whether a reference model is asked.
   bool has_reference() const {
-    if (of_rewards()) return policy_loss.beta > 0;
+    if (of_rewards()) return policy_loss.beta > 0 || penalises_divergence();
     bool asks = of_labels();
     for (const auto& [type, weight] : loss.terms) asks |= type != PairLossType::sft;
     return (method == AlignmentMethod::dpo || of_labels()) && asks;

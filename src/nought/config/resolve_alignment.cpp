@@ -176,102 +176,6 @@ void take_classify(Resolver& r) {
     plan.problem = r.note("problem_type", r.section_value("alignment.problem_type", config.problem_type));
 }
 
-/// What judges answers. Nothing does in `nought probe`, whose input has their rewards.
-void take_rewards(Resolver& r) {
-  const AlignmentConfig& config = r.config.alignment;
-  AlignmentPlan& plan = r.plan.alignment;
-  plan.rewards = config.reward_funcs.value, plan.reward_weights = config.reward_weights.value;
-  if (!config.reward_weights.given) plan.reward_weights.assign(plan.rewards.size(), 1);
-  require<ConfigError>(plan.reward_weights.size() == plan.rewards.size(),
-                       "{}: {} weights for {} reward_funcs: give one for each",
-                       r.origins.place("alignment.reward_weights"), plan.reward_weights.size(), plan.rewards.size());
-  for (const double weight : plan.reward_weights)
-    require<ConfigError>(std::isfinite(weight), "{}: expected finite numbers",
-                         r.origins.place("alignment.reward_weights"));
-  std::vector<std::string> names;
-  for (size_t i = 0; i < plan.rewards.size(); ++i) {
-    const std::string place = r.origins.place(fmt::format("alignment.reward_funcs[{}]", i));
-    try {
-      make_reward(plan.rewards[i], plan.policy_loss.max_completion_length);
-    } catch (const ConfigError& error) {
-      fail<ConfigError>("{}: {}", place, error.what());
-    }
-    const std::string name = reward_name(plan.rewards[i]);
-    require<ConfigError>(std::find(names.begin(), names.end(), name) == names.end(),
-                         "{}: another reward is called {} as well: give each a \"name\"", place, name);
-    names.push_back(name);
-  }
-  if (!names.empty())
-    r.plan.resolved.push_back({"reward_funcs", fmt::format("{}", fmt::join(names, ", ")), "alignment.reward_funcs"});
-}
-
-/// How answers are drawn. Rules and defaults are those of TRL.
-void take_sampling(Resolver& r) {
-  const AlignmentConfig& config = r.config.alignment;
-  AnswerSampling& sampling = r.plan.alignment.sampling;
-  const auto take = [&](const char* key, const auto& setting, bool valid, const char* expected) {
-    const auto value = r.section_value(std::string("alignment.") + key, setting);
-    require<ConfigError>(valid, "{}: expected {}, got {}", value.place, expected, value.value);
-    return value.given ? r.note(key, value) : value.value;
-  };
-  const auto is_share = [](double value) { return 0 <= value && value <= 1; };
-  const double top_p = config.top_p.value, penalty = config.repetition_penalty.value;
-  sampling.top_k = take("top_k", config.top_k, config.top_k.value >= 0, "a number >= 0");
-  sampling.top_p = take("top_p", config.top_p, is_share(top_p) && top_p > 0, "a number > 0 and <= 1");
-  sampling.min_p = take("min_p", config.min_p, is_share(config.min_p.value), "a number from 0 to 1");
-  sampling.repetition_penalty =
-      take("repetition_penalty", config.repetition_penalty, std::isfinite(penalty) && penalty > 0, "a number > 0");
-}
-
-double take_policy_beta(Resolver& r) {
-  const auto beta = r.section_value("alignment.beta", r.config.alignment.beta);
-  require_finite_at_least_zero(beta);
-  return beta.given ? r.note("beta", beta) : 0;
-}
-
-void take_grpo(Resolver& r) {
-  const AlignmentConfig& config = r.config.alignment;
-  AlignmentPlan& plan = r.plan.alignment;
-  PolicyLossOptions& loss = plan.policy_loss;
-  const auto take = [&](const char* key, const auto& setting) {
-    return r.note(key, r.section_value(std::string("alignment.") + key, setting));
-  };
-  if (!config.loss_type.is_null()) {
-    const Json& given = config.loss_type;
-    const auto type =
-        given.is_string() ? enum_named<PolicyLossType>(given.get_ref<const std::string&>()) : std::nullopt;
-    require<ConfigError>(type.has_value(), "{}: {} is none of {}", r.origins.place("alignment.loss_type"), given.dump(),
-                         fmt::join(enum_names<PolicyLossType>(), ", "));
-    loss.type = *type;
-  }
-  const auto positive = [&](const char* key, const Setting<double>& setting) {
-    require<ConfigError>(std::isfinite(setting.value) && setting.value > 0, "{}: expected a number > 0, got {}",
-                         r.origins.place(std::string("alignment.") + key), setting.value);
-    return take(key, setting);
-  };
-  loss.epsilon = loss.epsilon_high = positive("epsilon", config.epsilon);
-  if (config.epsilon_high.given) loss.epsilon_high = positive("epsilon_high", config.epsilon_high);
-  require<ConfigError>(loss.type != PolicyLossType::cispo || config.epsilon_high.given,
-                       "{} = cispo: set epsilon_high, the ratio that weights are clipped at, such as 5",
-                       r.origins.place("alignment.loss_type"));
-  if (config.delta.given) loss.delta = positive("delta", config.delta);
-  loss.temperature = positive("temperature", config.temperature);
-  loss.corrects_kl = config.use_bias_correction_kl.value, loss.level = config.importance_sampling_level.value;
-  plan.reward_scale = config.scale_rewards.value;
-  plan.generations = take("num_generations", config.num_generations);
-  loss.max_completion_length = take("max_completion_length", config.max_completion_length);
-  plan.iterations = config.num_iterations.value, plan.steps_per_generation = config.steps_per_generation.value;
-  if (config.num_iterations.given) take("num_iterations", config.num_iterations);
-  require<ConfigError>(plan.iterations > 0, "{}: expected a number > 0, got {}",
-                       r.origins.place("alignment.num_iterations"), plan.iterations);
-  require<ConfigError>(plan.generations > 1, "{}: expected 2 answers or more, got {}",
-                       r.origins.place("alignment.num_generations"), plan.generations);
-  require<ConfigError>(loss.max_completion_length > 0, "{}: expected a number > 0, got {}",
-                       r.origins.place("alignment.max_completion_length"), loss.max_completion_length);
-  take_sampling(r);
-  take_rewards(r);
-}
-
 CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
   if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
   if (alignment.of_rewards()) return CorpusFormat::prompts;
@@ -281,22 +185,32 @@ CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
 /// Keys that only runs with a classifier's head read.
 void refuse_keys_of_scores(const Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
-  const auto refuse = [&](const char* key, bool given, AlignmentMethod method) {
-    require<ConfigError>(!given || r.plan.alignment.method == method, "{}: only {} reads it: remove it",
-                         r.origins.place(std::string("alignment.") + key), enum_name(method));
-  };
-  refuse("center_rewards_coefficient", config.center_rewards_coefficient.given, AlignmentMethod::reward);
-  refuse("num_labels", config.num_labels.given, AlignmentMethod::classify);
-  refuse("problem_type", config.problem_type.given, AlignmentMethod::classify);
+  refuse_unless(r, "center_rewards_coefficient", config.center_rewards_coefficient.given, {AlignmentMethod::reward});
+  refuse_unless(r, "num_labels", config.num_labels.given, {AlignmentMethod::classify});
+  refuse_unless(r, "problem_type", config.problem_type.given, {AlignmentMethod::classify});
 }
 
 }  // namespace
+
+void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods) {
+  const AlignmentMethod own = r.plan.alignment.method;
+  std::vector<std::string_view> names;
+  for (const AlignmentMethod each : methods) names.push_back(enum_name(each));
+  require<ConfigError>(!given || std::find(methods.begin(), methods.end(), own) != methods.end(),
+                       "{}: only {} read{} it: remove it", r.origins.place(std::string("alignment.") + key),
+                       fmt::join(names, " and "), names.size() > 1 ? "" : "s");
+}
 
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
   if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
   if (of_rewards()) {
-    text += fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+    text += leave_one_out ? fmt::format(", beta {}", leave_one_out->beta)
+                          : fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+    if (leave_one_out && leave_one_out->normalizes) text += ", normalized advantages";
+    if (leave_one_out && leave_one_out->clip_range)
+      text +=
+          fmt::format(", rewards in [{}, {}]", leave_one_out->clip_range->front(), leave_one_out->clip_range->back());
     if (!ref_model.empty()) text += fmt::format(", ref_model {}", ref_model);
     if (iterations > 1) text += fmt::format(", {} iterations", iterations);
     if (steps_per_generation > 0) text += fmt::format(", {} steps_per_generation", steps_per_generation);
@@ -341,35 +255,6 @@ void check_pair_data(Resolver& r) {
   r.plan.data.format = own;
 }
 
-namespace {
-
-/// Groups of answers to a prompt are whole in each step, and there is room for a prompt beside an answer.
-void check_groups(const Resolver& r) {
-  const AlignmentPlan& alignment = r.plan.alignment;
-  const Layout& layout = r.plan.layout;
-  const int64_t batch = layout.train_batch(), most = alignment.policy_loss.max_completion_length;
-  require<ConfigError>(batch % alignment.generations == 0,
-                       "{}: groups of {} answers do not divide the {} answers of a step (micro batch {} x accumulation "
-                       "{} x {} ranks): change one of them",
-                       r.origins.place("alignment.num_generations"), alignment.generations, batch, layout.micro_batch,
-                       layout.accumulation, layout.data_ranks());
-  require<ConfigError>(
-      !r.config.alignment.steps_per_generation.given ||
-          (alignment.steps_per_generation > 0 && alignment.steps_per_generation % layout.accumulation == 0),
-      "{} = {}: answers are written for whole steps, which have {} micro-batches each: make it a multiple of that",
-      r.origins.place("alignment.steps_per_generation"), alignment.steps_per_generation, layout.accumulation);
-  require<ConfigError>(most < layout.seq_length,
-                       "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
-                       "(alignment.max_length, or what the model knows)",
-                       r.origins.place("alignment.max_completion_length"), most, layout.seq_length);
-  require<ConfigError>(!r.plan.data.validates(),
-                       "alignment.method = {}: validation of rewards is not available yet: remove "
-                       "data.validation_fraction and data.validation_files",
-                       enum_name(alignment.method));
-}
-
-}  // namespace
-
 void check_alignment(const Resolver& r) {
   const RunPlan& plan = r.plan;
   if (!plan.alignment.of_answers()) return;
@@ -385,7 +270,7 @@ void check_alignment(const Resolver& r) {
          "the metrics of a step belong to its update: remove it");
   refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
          "pairs are spread over ranks by their length: remove it");
-  if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) check_groups(r);
+  check_rewards(r);
   refuse(plan.alignment.of_scores() && plan.adapts(), "an adapter",
          "adapters of a model whose head is new are not supported yet: remove it");
   refuse(plan.alignment.of_scores() && plan.sample.has_value(), "training.sample_prompt",
@@ -399,10 +284,11 @@ void resolve_alignment(Resolver& r) {
   AlignmentPlan& plan = r.plan.alignment;
   plan.method = config.method.value;
   refuse_keys_of_scores(r);
+  refuse_keys_of_rewards(r);
   if (plan.method == AlignmentMethod::sft) return;
   r.note("alignment.method", r.section_value("alignment.method", config.method));
   if (!plan.of_scores() && !plan.of_rewards()) take_beta(r);
-  if (plan.of_rewards()) plan.policy_loss.beta = take_policy_beta(r);
+  if (plan.of_rewards()) take_policy_beta(r);
   take_reference(r);
   switch (plan.method) {
     case AlignmentMethod::dpo:
@@ -418,9 +304,10 @@ void resolve_alignment(Resolver& r) {
     case AlignmentMethod::classify:
       return take_classify(r);
     case AlignmentMethod::grpo:
-      return take_grpo(r);
+    case AlignmentMethod::rloo:
+      return take_rewards(r);
     default:
-      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify and grpo are",
+      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify, grpo and rloo are",
                         r.origins.place("alignment.method"), enum_name(plan.method));
   }
 }

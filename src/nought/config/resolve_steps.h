@@ -2,6 +2,7 @@
 // cannot be. Each is in the file of its name.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,8 @@ Candidate<int64_t> length_of_answers(const Resolver& r, const Candidate<int64_t>
 void check_pair_data(Resolver& r);
 /// ConfigError for what does not go with pairs of answers.
 void check_alignment(const Resolver& r);
+/// ConfigError for a key of the section that is given, but not read by the run's method.
+void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods);
 
 // resolve_buckets.cpp
 void explain_automatic_buckets(Resolver& r);
@@ -123,6 +126,16 @@ std::optional<Candidate<int64_t>> mics_shard_size(const Resolver& r, int64_t dat
 Candidate<int64_t> replicate_size(const Resolver& r, int64_t data);
 /// Whether parameters are gathered by hosts, and how many ranks a host has then.
 void resolve_hierarchical_gather(Resolver& r);
+
+// resolve_rewards.cpp
+/// What methods read that learn from rewards of a model's own answers.
+void take_rewards(Resolver& r);
+/// How much a departure from the reference counts, and where.
+void take_policy_beta(Resolver& r);
+/// ConfigError for keys that only they read, and the run's method does not.
+void refuse_keys_of_rewards(const Resolver& r);
+/// Groups of answers to a prompt are whole in each step, and there is room for a prompt beside an answer.
+void check_rewards(const Resolver& r);
 
 // resolve_saving.cpp
 void resolve_saving(Resolver& r);

@@ -10,6 +10,7 @@ namespace nought {
 
 namespace {
 constexpr double kNobody = std::numeric_limits<double>::quiet_NaN();  // has scored an answer
+constexpr double kLeast = 1e-4;  // TRL's, so that equal rewards divide nothing by 0
 }  // namespace
 
 PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
@@ -60,7 +61,6 @@ std::vector<double> total_rewards(std::span<const double> rewards, std::span<con
 
 std::vector<double> advantages_of(std::span<const double> rewards, std::span<const double> weights, int64_t generations,
                                   RewardScale scale) {
-  constexpr double kLeast = 1e-4;  // TRL's, so that equal rewards divide nothing by 0
   const std::vector<double> totals = total_rewards(rewards, weights);
   const size_t answers = totals.size();
   const auto group = static_cast<size_t>(generations);
@@ -73,6 +73,37 @@ std::vector<double> advantages_of(std::span<const double> rewards, std::span<con
                       : scale == RewardScale::group ? deviation + kLeast
                                                     : of_batch + kLeast;
     for (size_t i = begin; i < begin + group; ++i) advantages[i] = std::isnan(totals[i]) ? 0 : (totals[i] - mean) / by;
+  }
+  return advantages;
+}
+
+std::vector<double> penalised_rewards(const LeaveOneOutOptions& options, std::span<const double> totals,
+                                      std::span<const double> divergences) {
+  std::vector<double> rewards(totals.begin(), totals.end());
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    if (options.clip_range && !std::isnan(rewards[i]))
+      rewards[i] = std::clamp(rewards[i], options.clip_range->front(), options.clip_range->back());
+    if (!divergences.empty()) rewards[i] -= options.beta * divergences[i];
+  }
+  return rewards;
+}
+
+std::vector<double> advantages_over_others(const LeaveOneOutOptions& options, std::span<const double> rewards,
+                                           int64_t generations) {
+  const auto group = static_cast<size_t>(generations);
+  require(rewards.size() % group == 0, "{} answers in groups of {}", rewards.size(), generations);
+  std::vector<double> advantages(rewards.size(), kNobody);
+  for (size_t begin = 0; begin < rewards.size(); begin += group) {
+    double sum = 0, scored = 0;
+    for (const double reward : rewards.subspan(begin, group))
+      if (!std::isnan(reward)) sum += reward, ++scored;
+    for (size_t i = begin; scored > 1 && i < begin + group; ++i)
+      advantages[i] = rewards[i] - (sum - rewards[i]) / (scored - 1);
+  }
+  const auto [mean, deviation] = moments_of(advantages);
+  for (double& each : advantages) {
+    if (options.normalizes) each = (each - mean) / (deviation + kLeast);
+    if (std::isnan(each)) each = 0;
   }
   return advantages;
 }

@@ -60,7 +60,8 @@ struct PolicyLossOptions {
   double beta = 0;                   // what the divergence from the reference counts
   bool corrects_kl = true;           // that is multiplied by the ratio
   ImportanceLevel level = ImportanceLevel::token;
-  double temperature = 1;               // what the policy that wrote divided its logits by
+  bool sums_ratios = false;  // of an answer: the ratio of its probabilities, in place of the mean of its tokens'
+  double temperature = 1;    // what the policy that wrote divided its logits by
   int64_t max_completion_length = 512;  // the most tokens of an answer
 
   /// Whether losses are divided by tokens, and not by answers.
@@ -72,7 +73,7 @@ struct PolicyToken {
   double loss = 0, d_log_ratio = 0, d_self = 0;
   double kl = 0;  // without beta
 };
-/// log_ratio: of the policy to the one that wrote, of the token or the mean over its answer. policy, reference: its
+/// log_ratio: of the policy to the one that wrote, of the token or of its answer. policy, reference: its
 /// log-probabilities.
 PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
                          double reference);
@@ -93,5 +94,20 @@ std::vector<double> total_rewards(std::span<const double> rewards, std::span<con
 /// standard deviations with n - 1); 0 for an answer that nobody scored.
 std::vector<double> advantages_of(std::span<const double> rewards, std::span<const double> weights, int64_t generations,
                                   RewardScale scale);
+
+/// RLOO (arXiv 2402.14740): what is made of rewards before the others to the same prompt are taken off.
+struct LeaveOneOutOptions {
+  double beta = 0;                                       // what the divergence from the reference takes off
+  std::optional<std::array<double, 2>> clip_range = {};  // rewards are brought into it before
+  bool normalizes = false;                               // advantages get mean 0 and deviation 1 over all answers
+};
+/// The rewards of total_rewards(), clipped, less beta * divergences. divergences: of each answer, the logarithm of the
+/// ratio of what the policy that wrote it and the reference say; empty: none are taken off.
+std::vector<double> penalised_rewards(const LeaveOneOutOptions& options, std::span<const double> totals,
+                                      std::span<const double> divergences);
+/// rewards: penalised. Each less the mean of the others of its group that were scored; 0 for an answer that nobody
+/// scored, or that has no such others.
+std::vector<double> advantages_over_others(const LeaveOneOutOptions& options, std::span<const double> rewards,
+                                           int64_t generations);
 
 }  // namespace nought

@@ -61,24 +61,25 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
   const std::vector<BatchSequence>& all = batch.sequences.all;
   const Tokens tokens(batch.sequences, losses);
   const bool whole = options_.level == ImportanceLevel::sequence;
-  std::vector<double> means(all.size()), slopes(all.size());  // a number for each answer
+  std::vector<double> ratios(all.size()), slopes(all.size());  // a number for each answer; ratios: logarithms
   if (whole) {
-    tokens.each([&](size_t i, size_t of) { means[of] += tokens.log_ratio(i) / all[of].targets; });
-    add_parts(means, context, parts);
+    tokens.each([&](size_t i, size_t of) { ratios[of] += share_of(all[of]) * tokens.log_ratio(i); });
+    add_parts(ratios, context, parts);
   }
   Weighed weighed{.loss = 0, .weights = std::vector<float>(losses.size())};
   tokens.each([&](size_t i, size_t of) {
-    const double log_ratio = whole ? means[of] : tokens.log_ratio(i), advantage = all[of].wanted.at(0);
+    const double log_ratio = whole ? ratios[of] : tokens.log_ratio(i), advantage = all[of].wanted.at(0);
     const PolicyToken token = policy_token(options_, log_ratio, advantage, tokens.policy(i), tokens.reference(i));
     const double weight = weight_of(all[of]);
     weighed.loss += weight * token.loss;
-    if (whole) slopes[of] += weight * token.d_log_ratio / all[of].targets;
+    if (whole) slopes[of] += weight * share_of(all[of]) * token.d_log_ratio;
     weighed.weights[i] = static_cast<float>(-weight * (token.d_self + (whole ? 0 : token.d_log_ratio)));
     if (!numbers_) return;
-    const double ratio = std::exp(log_ratio);
+    const double ratio = std::exp(log_ratio), one = whole ? 1 / all[of].targets : 1;
     ++numbers_->tokens, numbers_->kl += token.kl * (options_.corrects_kl ? ratio : 1);
-    numbers_->low_clipped += ratio < 1 - options_.epsilon && advantage < 0 ? 1 : 0;
-    numbers_->high_clipped += ratio > 1 + options_.epsilon_high && advantage > 0 ? 1 : 0;
+    numbers_->ratios += one;
+    numbers_->low_clipped += ratio < 1 - options_.epsilon && advantage < 0 ? one : 0;
+    numbers_->high_clipped += ratio > 1 + options_.epsilon_high && advantage > 0 ? one : 0;
   });
   if (!whole) return weighed;
   add_parts(slopes, context, parts);

@@ -11,9 +11,10 @@
 
 namespace nought {
 
-/// Sums over the tokens of the batches of a step, as far as this rank has them.
+/// Sums over the tokens of the batches of a step, as far as this rank has them; ratios: how many there are, of tokens
+/// or of whole answers, and how many of these are clipped.
 struct PolicyNumbers {
-  double tokens = 0, kl = 0, low_clipped = 0, high_clipped = 0;
+  double tokens = 0, kl = 0, ratios = 0, low_clipped = 0, high_clipped = 0;
 };
 
 /// Keeps the log-probabilities of the targets of sequences, and has no loss.
@@ -51,6 +52,8 @@ class PolicyObjective final : public WeighedObjective {
  private:
   /// What the tokens of a sequence count.
   double weight_of(const BatchSequence& sequence) const;
+  /// What the logarithm of the ratio of a token counts in that of its sequence.
+  double share_of(const BatchSequence& sequence) const { return options_.sums_ratios ? 1 : 1 / sequence.targets; }
 
   PolicyLossOptions options_;
   std::shared_ptr<PolicyNumbers> numbers_;

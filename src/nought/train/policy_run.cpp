@@ -167,27 +167,41 @@ void PolicyRun::write_answers_of(int64_t first) {
   scores_.clear();
   for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
   first_ = first;
+  pack();
+  if (learns_again() || plan_.alignment.penalises_divergence()) ask_policy();
+  if (reference_ != nullptr) ask_reference();
   take_scores();
-  if (steps_of_answers() > 1) {
-    note_phase(world, "old log-probabilities");
-    const TokenLogs logs = logs_of(engine_, model_, decoder_);
-    decoder_.set_objective(objective_);
-    for (size_t i = 0; i < answers_.size(); ++i)
-      answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
-  }
   if (world.rank() == 0) keep_completions(first);
 }
 
 void PolicyRun::take_scores() {
   const AlignmentPlan& alignment = plan_.alignment;
   const std::vector<double> totals = total_rewards(scores_, alignment.reward_weights);
-  const std::vector<double> advantages =
-      advantages_of(scores_, alignment.reward_weights, generations(), alignment.reward_scale);
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < answers_.size(); ++i) {
-    answers_[i].reward = totals[i], answers_[i].advantage = advantages[i];
-    lengths.push_back(std::ssize(answers_[i].ids));
+  std::vector<double> compared = totals, divergences, advantages;
+  if (alignment.penalises_divergence())
+    for (Answer& answer : answers_) {
+      answer.divergence = 0;
+      for (auto at = static_cast<size_t>(answer.begin); at < answer.ids.size(); ++at)
+        answer.divergence += double{answer.written_logs[at]} - double{answer.known[at]};
+      divergences.push_back(answer.divergence);
+      // Learned from once, the policy is the one that wrote: its ratio to itself is 1 to the last digit.
+      if (!learns_again()) answer.written_logs.clear();
+      answer.known.clear();
+    }
+  if (alignment.leave_one_out) {
+    compared = penalised_rewards(*alignment.leave_one_out, totals, divergences);
+    advantages = advantages_over_others(*alignment.leave_one_out, compared, generations());
+  } else {
+    advantages = advantages_of(scores_, alignment.reward_weights, generations(), alignment.reward_scale);
   }
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].reward = totals[i], answers_[i].compared = compared[i], answers_[i].advantage = advantages[i];
+}
+
+void PolicyRun::pack() {
+  std::vector<int64_t> lengths;
+  lengths.reserve(answers_.size());
+  for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
   shares_.clear();
   const auto count = static_cast<size_t>(layout_.train_batch());
   for (size_t begin = 0; begin < lengths.size(); begin += count) {
@@ -196,7 +210,6 @@ void PolicyRun::take_scores() {
     share.parts = packing_.pack(std::span(lengths).subspan(begin, count), room_, most);
     share.row_tokens = std::min(room_, round_up(most, ceil_div(room_, kRowSizes)));
   }
-  if (reference_ != nullptr) ask_reference();
 }
 
 TokenLogs PolicyRun::logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const {
@@ -208,6 +221,14 @@ TokenLogs PolicyRun::logs_of(Engine& engine, ShardedModel& model, Decoder& decod
     for (Batch& batch : make_batches(share, *model.context().memory, /*places=*/true))
       batches.push_back(std::move(batch));
   return token_logs(engine, model, decoder, batches, lengths, plan_.alignment.policy_loss.temperature);
+}
+
+void PolicyRun::ask_policy() {
+  note_phase(model_.mesh().world(), "old log-probabilities");
+  const TokenLogs logs = logs_of(engine_, model_, decoder_);
+  decoder_.set_objective(objective_);
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
 }
 
 void PolicyRun::ask_reference() {
@@ -239,19 +260,17 @@ void PolicyRun::keep_completions(int64_t step) const {
 }
 
 NamedNumbers PolicyRun::metrics() const {
-  std::vector<double> rewards, deviations, zero, lengths, terminated;
+  std::vector<double> rewards, compared, zero, lengths, terminated;
   for (const Answer& answer : learned()) {
-    rewards.push_back(answer.reward);
+    rewards.push_back(answer.reward), compared.push_back(answer.compared);
     lengths.push_back(static_cast<double>(answer.written().size()));
     if (ended(answer)) terminated.push_back(lengths.back());
   }
   const auto group = static_cast<size_t>(generations());
-  for (size_t i = 0; i < rewards.size(); i += group) {
-    deviations.push_back(moments_of(std::span(rewards).subspan(i, group)).deviation);
-    zero.push_back(deviations.back() == 0 ? 1 : 0);
-  }
+  for (size_t i = 0; i < compared.size(); i += group)
+    zero.push_back(moments_of(std::span(compared).subspan(i, group)).deviation == 0 ? 1 : 0);
   NamedNumbers numbers{{"reward", moments_of(rewards).mean},
-                       {"reward_std", moments_of(deviations).mean},
+                       {"reward_std", moments_of(rewards).deviation},
                        {"frac_reward_zero_std", moments_of(zero).mean}};
   for (size_t k = 0; k < rewards_.size(); ++k) {
     std::vector<double> scores;
@@ -277,13 +296,20 @@ NamedNumbers PolicyRun::metrics() const {
 }
 
 NamedNumbers PolicyRun::distances() const {
-  std::vector<double> sums{numbers_->tokens, numbers_->kl, numbers_->low_clipped, numbers_->high_clipped};
+  std::vector<double> sums{numbers_->tokens, numbers_->kl, numbers_->low_clipped, numbers_->high_clipped,
+                           numbers_->ratios};
   sum_over_ranks(model_, sums);
-  const double tokens = std::max(sums[0], 1.0);
-  NamedNumbers numbers{{"clip_ratio/low_mean", sums[2] / tokens},
-                       {"clip_ratio/high_mean", sums[3] / tokens},
-                       {"clip_ratio/region_mean", (sums[2] + sums[3]) / tokens}};
-  if (reference_ != nullptr) numbers.emplace_back("kl", sums[1] / tokens);
+  double tokens = std::max(sums[0], 1.0), kl = sums[1];
+  const double ratios = std::max(sums[4], 1.0);
+  NamedNumbers numbers{{"clip_ratio/low_mean", sums[2] / ratios},
+                       {"clip_ratio/high_mean", sums[3] / ratios},
+                       {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}};
+  if (plan_.alignment.penalises_divergence()) {
+    kl = tokens = 0;
+    for (const Answer& answer : learned())
+      kl += answer.divergence, tokens += static_cast<double>(answer.written().size());
+  }
+  if (reference_ != nullptr) numbers.emplace_back("kl", kl / tokens);
   return numbers;
 }
 
@@ -342,6 +368,8 @@ std::string PolicyRun::resume(const std::filesystem::path& checkpoint, int64_t s
     id += lengths[i], log += lengths[i];
   }
   first_ = first;
+  pack();
+  if (reference_ != nullptr) ask_reference();
   take_scores();
   return "";
 }

@@ -1,5 +1,5 @@
-// PolicyRun: what a run that learns from rewards of its own answers (GRPO) has beside others: prompts, the answers of
-// each step, what they are worth, and the numbers that tell how they become better.
+// PolicyRun: what a run that learns from rewards of its own answers (GRPO, RLOO) has beside others: prompts, the
+// answers of each step, what they are worth, and the numbers that tell how they become better.
 //
 // Design goals: the answers of a step are a function of the weights and of (seed, step, prompt, member), on any layout,
 // so that a resumed run needs to know its step only, and the answers alone if several steps share them; they are
@@ -87,7 +87,9 @@ class PolicyRun final : public StepSource {
     int64_t begin = 0;         // where it begins
     int64_t prompt = 0;
     std::string text = {};  // what it says; judge() knows it, on rank 0 alone
-    double reward = 0, advantage = 0;
+    // compared: the reward that is compared with those of others, after penalties; divergence: the logarithm of the
+    // ratio of what the policy that wrote it says of it to what the reference says.
+    double reward = 0, compared = 0, advantage = 0, divergence = 0;
     // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
     std::vector<float> written_logs = {}, known = {};
 
@@ -115,7 +117,9 @@ class PolicyRun final : public StepSource {
   }
   /// Writes the answers of the steps from `first` on, and judges them.
   void write_answers_of(int64_t first);
-  /// Computes advantages, spreads the answers over ranks, and asks the reference.
+  /// Spreads the answers over ranks.
+  void pack();
+  /// Computes advantages, where all is known that they are made of.
   void take_scores();
   /// The tokens of every answer of a step, on all ranks. Collective.
   std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
@@ -123,8 +127,11 @@ class PolicyRun final : public StepSource {
   std::vector<double> judge();
   /// What a model says of each token of each answer. Collective.
   TokenLogs logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const;
+  /// What the policy that wrote the answers says of them. Collective.
+  void ask_policy();
   /// Collective.
   void ask_reference();
+  bool learns_again() const { return steps_of_answers() > 1; }
   std::vector<Batch> make_batches(int64_t share, Memory& memory, bool places) const;
   /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
   NamedNumbers distances() const;

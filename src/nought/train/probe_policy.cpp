@@ -51,18 +51,37 @@ PolicyInput read_policy_input(const Context& context, const std::string& path, i
   }
   if (file.find("old_per_token_logps"))
     input.written = by_token(floats(context, file, "old_per_token_logps", rows), input.rows);
-  require<IoError>(plan.policy_loss.beta == 0 || file.find("ref_per_token_logps") != nullptr,
-                   "{}: has no ref_per_token_logps, which alignment.beta {} asks for", path, plan.policy_loss.beta);
-  if (plan.policy_loss.beta != 0)
-    input.known = by_token(floats(context, file, "ref_per_token_logps", rows), input.rows);
+  if (!plan.has_reference()) return input;
+  require<IoError>(file.find("ref_per_token_logps") != nullptr,
+                   "{}: has no ref_per_token_logps, which alignment.beta asks for", path);
+  require<IoError>(!plan.penalises_divergence() || !input.written.empty(),
+                   "{}: has no old_per_token_logps, whose distance from the reference the rewards of rloo are less by",
+                   path);
+  input.known = by_token(floats(context, file, "ref_per_token_logps", rows), input.rows);
   return input;
 }
+
+namespace {
+
+std::vector<double> advantages_of(const PolicyInput& input, const AlignmentPlan& plan) {
+  if (!plan.leave_one_out) return advantages_of(input.rewards, input.weights, plan.generations, plan.reward_scale);
+  std::vector<double> divergences;
+  for (size_t row = 0; plan.penalises_divergence() && row < input.rows.ids.size(); ++row) {
+    double& sum = divergences.emplace_back();
+    for (auto at = static_cast<size_t>(input.rows.begins[row]); at < input.rows.ids[row].size(); ++at)
+      sum += double{input.written[row][at]} - double{input.known[row][at]};
+  }
+  const std::vector<double> rewards =
+      penalised_rewards(*plan.leave_one_out, total_rewards(input.rewards, input.weights), divergences);
+  return advantages_over_others(*plan.leave_one_out, rewards, plan.generations);
+}
+
+}  // namespace
 
 ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInput& input, const AlignmentPlan& plan,
                          bool gradients, const ProbeSteps& steps) {
   const Context& context = model.context();
-  const std::vector<double> advantages =
-      advantages_of(input.rewards, input.weights, plan.generations, plan.reward_scale);
+  const std::vector<double> advantages = advantages_of(input, plan);
   const PairInput& rows = input.rows;
   const std::vector<Batch> batches =
       probe_batches(std::ssize(rows.ids), model.mesh().group(Group::samples), steps.micro_batches, [&](Interval own) {
@@ -73,7 +92,7 @@ ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInpu
           answer.ids = rows.ids[at], answer.begin = rows.begins[at], answer.number = row;
           answer.wanted = std::span(&advantages[at], 1);
           if (!input.written.empty()) answer.written = input.written[at];
-          if (!input.known.empty()) answer.known = input.known[at];
+          if (!input.known.empty() && !plan.leave_one_out) answer.known = input.known[at];
         }
         return batch_of_answers(*context.memory, answers, {});
       });

@@ -1,5 +1,5 @@
 // probe_policy(): the loss of answers that a policy wrote itself, by their rewards, and its gradients, in any layout.
-// `nought probe` with alignment.method = grpo writes them.
+// `nought probe` with alignment.method = grpo or rloo writes them.
 #pragma once
 
 #include <string>
