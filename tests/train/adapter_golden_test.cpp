@@ -67,6 +67,27 @@ TEST_P(AdapterGolden, ranks_that_share_matrices_sequences_and_layers_compute_it)
   expect_golden_on({.sizes = {.pipeline = 2}, .schedule = PipelineSchedule::zbh1});
 }
 
+TEST_P(AdapterGolden, left_out_it_is_its_base_to_the_bit) {
+  if (!read_adapter_config(folder_ / "adapter").can_be_left_out()) return;  // its file has trained copies of weights
+  const auto logits_of = [&](const test::TrainingCase& of, bool leaves_out) {
+    return of.on_rank(0, [&](TrainingRank& rank) {
+      const ProbeInput input = read_probe_input(rank.context, golden(), rank.decoder.config().vocab_size);
+      rank.decoder.leave_out_adapter(leaves_out);
+      ProbeOutput output = probe(rank.model, rank.decoder, input, false, {});
+      return output.empty() ? std::vector<float>() : output[output.size() - 2].second.to_vector<float>();
+    });
+  };
+  for (const MeshLayout& mesh : {MeshLayout{}, MeshLayout{.sizes = {.tensor = 2}}}) {
+    const FoundModel base{folder_ / "base"};
+    const test::TrainingCase without{
+        .model = ModelSource(base).config(), .mesh = mesh, .load = [&](ShardedModel& model, Decoder&) {
+          model.load(ModelSource(base).weights());
+        }};
+    EXPECT_EQ(logits_of(on(mesh), true), logits_of(without, false));
+    EXPECT_NE(logits_of(on(mesh), false), logits_of(without, false));
+  }
+}
+
 TEST_P(AdapterGolden, merged_weights_are_pefts) {
   const ModelSource merged(found(), AdaptersAre::merged), base(FoundModel{folder_ / "base"});
   EXPECT_TRUE(merged.config().adapter.empty());

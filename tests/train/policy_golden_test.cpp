@@ -129,7 +129,8 @@ TEST(PolicyGolden, rloo_is_its_formula_on_every_layout) {
           lengths.push_back(std::ssize(input.rows.ids[row]));
         }
         Engine engine(rank.model);
-        const std::vector<Batch> batches{batch_of_answers(*rank.context.memory, answers, {.places = true})};
+        const Batch batch = batch_of_answers(*rank.context.memory, answers, {.places = true});
+        const MakeBatches batches = [&](const auto& take) { take(batch); };
         wanted = rloo_loss(input, token_logs(engine, rank.model, rank.decoder, batches, lengths, 1), 0.05);
       }
       return probe_policy(
@@ -175,7 +176,10 @@ TEST(PolicyGolden, what_a_model_says_of_each_token_is_put_together_on_every_layo
           });
       std::vector<int64_t> lengths;
       for (const auto& ids : rows.ids) lengths.push_back(std::ssize(ids));
-      const TokenLogs logs = token_logs(engine, rank.model, rank.decoder, batches, lengths, 1);
+      const MakeBatches each = [&](const auto& take) {
+        for (const Batch& batch : batches) take(batch);
+      };
+      const TokenLogs logs = token_logs(engine, rank.model, rank.decoder, each, lengths, 1);
       for (size_t row = 0; row < rows.ids.size(); ++row) {
         const std::vector<float> said = logs.of(static_cast<int64_t>(row), lengths[row]);
         for (size_t at = 0; at < said.size(); ++at) {

@@ -166,7 +166,7 @@ Var Tape::run_tiles(const Var& x, int64_t tiles, bool trained, const Body& body)
   Tensor y;
   for_each_tile(rows, tiles, [&](Interval tile) {
     Tape forward(context_, false, gradients_.store_);
-    forward.row_keys_ = keys_of(row_keys_, tile);
+    forward.row_keys_ = keys_of(row_keys_, tile), forward.leaves_out_adapters_ = leaves_out_adapters();
     const Tensor part = body(forward, constant(x.value.slice(tile.begin, tile.end))).value;
     if (!y) y = context_.empty({rows, part.dim(-1)}, part.dtype());
     context_.copy(part, y.slice(tile.begin, tile.end));

@@ -145,6 +145,9 @@ class Tape {
   /// same.
   void set_row_keys(Tensor keys) { row_keys_ = std::move(keys); }
   const Tensor& row_keys() const { return row_keys_; }
+  /// Whether what an adapter adds is left out, where nothing is recorded. The body of a section sets it, too.
+  void leave_out_adapters(bool leave_out) { leaves_out_adapters_ = leave_out; }
+  bool leaves_out_adapters() const { return leaves_out_adapters_ && !recording_; }
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.
@@ -212,6 +215,7 @@ class Tape {
   bool selective_ = false;  // cheap results are computed again
   bool result_is_unread_ = false;
   Tensor row_keys_;
+  bool leaves_out_adapters_ = false;
   std::vector<Node> nodes_;
   Gradients gradients_;
 };

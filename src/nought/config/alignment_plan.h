@@ -76,6 +76,8 @@ struct AlignmentPlan {
   int64_t steps_of_answers(int64_t accumulation) const {
     return steps_per_generation == 0 ? 1 : steps_per_generation / accumulation;
   }
+  /// Whether several steps learn from what was written before the first of them.
+  bool learns_again(int64_t accumulation) const { return steps_of_answers(accumulation) * iterations > 1; }
   /// Whether it learns from rewards of answers that the model writes itself.
   bool of_rewards() const { return method == AlignmentMethod::grpo || method == AlignmentMethod::rloo; }
   /// Whether what the reference says is asked of answers that are new in each step.

@@ -53,7 +53,9 @@ struct Layout {
   int64_t accumulation = 1;                               // micro-batches per update
   int64_t rollout_sequences = 0, rollout_new_tokens = 0;  // answers that a rank writes in a step; 0: none
   int64_t rollout_generations = 1;                        // so many of them have the same prompt
-  bool keeps_reference = false;  // a second model, whose weights are frozen, is asked in each step
+  bool keeps_reference = false;                 // a second model, whose weights are frozen, is asked in each step
+  bool asks_itself = false;                     // the model says what it says of answers before it learns from them
+  bool has_written = false, has_known = false;  // answers have a number for each token: see BatchSequences
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};

@@ -117,6 +117,8 @@ struct RunPlan {
 
   /// Whether the run trains an adapter.
   bool adapts() const { return adapter || !adapter_dir.empty(); }
+  /// Whether the model that the run begins with is the one that it trains without what its adapter adds.
+  bool begins_without_adapter() const { return adapter && adapter_dir.empty() && adapter->can_be_left_out(); }
 
   bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;       // see ExpertsConfig; 0 = experts have no capacity

@@ -10,7 +10,7 @@ void sum_over_ranks(ShardedModel& model, SequenceSums& sums) {
   if (!sums.empty()) all_reduce_values(model.mesh().group(Group::losses), model.context(), sums);
 }
 
-TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
+TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, const MakeBatches& batches,
                      std::span<const int64_t> lengths, double temperature) {
   TokenLogs result;
   result.begins.resize(lengths.size());
@@ -18,7 +18,7 @@ TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, std:
   const auto all = static_cast<size_t>(std::reduce(lengths.begin(), lengths.end()));
   const auto logs = std::make_shared<SequenceSums>(all);
   decoder.set_objective(std::make_shared<TokenLogsObjective>(temperature, result.begins, logs));
-  for (const Batch& batch : batches) engine.evaluate(std::span(&batch, 1), 1);
+  batches([&](const Batch& batch) { engine.evaluate(std::span(&batch, 1), 1); });
   sum_over_ranks(model, *logs);
   result.logs = std::move(*logs);
   return result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,9 +29,12 @@ struct TokenLogs {
   }
 };
 
+/// Calls its argument with one batch after the other: each lives for the call.
+using MakeBatches = std::function<void(const std::function<void(const Batch&)>& take)>;
+
 /// The log-probability of each token of the sequences of the batches, which TokenLogsObjective reads; lengths: the
 /// tokens of each sequence over all ranks, by its number. Likewise.
-TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
+TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, const MakeBatches& batches,
                      std::span<const int64_t> lengths, double temperature);
 
 /// The log-probability of each sequence of the batches, `count` over all ranks, by its number; all ranks get those of

@@ -58,6 +58,11 @@ struct AdapterConfig {
 
   /// All of `target_modules`: "all-linear", in any case.
   bool targets_all() const;
+  /// Whether the model without what a new adapter adds is the one that it began with: no weight of the model itself is
+  /// trained, and none begins without a part that the adapter has.
+  bool can_be_left_out() const {
+    return modules_to_save.empty() && bias == AdapterBias::none && !takes_of_the_base(start);
+  }
   /// The factor on the product of a layer with this rank and alpha.
   double scale_of(int64_t rank, double layer_alpha) const;
 

@@ -232,7 +232,7 @@ Section Decoder::block_section(const Block& block) {
             const RopeTables* rotation = tables && block.rotated ? &*tables : nullptr;
             const bool scaled = work.query_factors && !(config_.query_scale->unrotated_only && block.rotated);
             const RopeTables* factors = scaled ? &*work.query_factors : nullptr;
-            tape.set_row_keys(work.row_keys);
+            tape.set_row_keys(work.row_keys), tape.leave_out_adapters(leaves_out_adapter_);
             const TokenSlices& slices = work.sequences.slices;
             KvCache passing;
             const KvCache* cache = cache_of(tape, work, index, in.value.dtype(), passing);

@@ -62,6 +62,8 @@ class Decoder final : public Model {
   /// Passes over batches that record nothing attend to keys and values as a cache of this dtype has them: so an
   /// evaluation measures what it rounds. See make_kv_cache().
   void evaluate_as_cached(DType kv_dtype) { kv_dtype_ = kv_dtype; }
+  /// Passes over batches that record nothing compute the model without what its adapter adds.
+  void leave_out_adapter(bool leave_out) { leaves_out_adapter_ = leave_out; }
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets. Not of a
   /// classifier, whose scores a SequenceObjective gets.
   Tensor logits(const Context& context, const Batch& batch);
@@ -221,6 +223,7 @@ class Decoder final : public Model {
   std::optional<RopeTables> rope_, local_rope_, query_factors_;  // made for the longest sequence so far
   int64_t rope_length_ = 0;  // if it decides how tokens rotate: that of the rows they are made for
   int64_t num_routers_ = 0;
+  bool leaves_out_adapter_ = false;
   std::optional<DType> kv_dtype_;  // see evaluate_as_cached()
   Mesh alone_;                     // this rank without others
   RouterLoads counted_;            // this rank's, in the step that runs

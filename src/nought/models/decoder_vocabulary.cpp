@@ -41,7 +41,7 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
                             : embedding(tape, work.ids, table);
   };
   const Var y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
-  if (!table_a_.defined()) return y;
+  if (!table_a_.defined() || tape.leaves_out_adapters()) return y;
   const Var added = linear(tape, rows_of(table_a_), table_b_, {}, WeightLayout::out_in);
   return add_to(tape, y, scale(tape, added, table_scale_));
 }
@@ -81,7 +81,7 @@ void Decoder::add_head_adapter() {
 }
 
 AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
-  if (!head_a_.defined()) return {.bias = head_bias_};
+  if (!head_a_.defined() || tape.leaves_out_adapters()) return {.bias = head_bias_};
   const LowRankDropout dropout{.probability = config_.adapter.dropout,
                                .key = stable_hash(WeightNames::of(config_).head),
                                .rows = tape.row_keys() ? tape.row_keys().slice(0, x.value.rows()) : Tensor()};
@@ -92,6 +92,7 @@ AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
 Section Decoder::embedding_section() {
   return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
             const Work& work = Work::of(state);
+            tape.leave_out_adapters(leaves_out_adapter_);
             Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
             return positions_.defined() ? add_embedding(tape, y, work.local_positions, positions_) : y;
@@ -117,7 +118,7 @@ Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Ba
       rows(context, some);
       context.copy(some.losses, losses.flat(some.tokens.begin, some.tokens.end));
     };
-  tape.set_row_keys(work.row_keys);
+  tape.set_row_keys(work.row_keys), tape.leave_out_adapters(leaves_out_adapter_);
   const Var x = enter_ranks(tape, normed, ranks_, work.sequences.slices);
   const Var loss =
       loss_head(tape, x, head_weight_, rows, work.gradient_scale, config_.logit_softcap, added_logits(tape, x));

@@ -100,9 +100,9 @@ Var Linear::enter(Tape& tape, const Var& x, const TokenSlices& slices) const {
 Var Linear::multiply(Tape& tape, const Var& x) const {
   const ParameterView bias = adds_bias() ? bias_ : ParameterView{};
   const auto own = [&] { return linear(tape, x, weight_, bias, layout_, fp8_); };
-  Var sum = low_rank_.empty()           ? own()
-            : low_rank_.is_decomposed() ? low_rank_.decomposed(tape, x, weight_, bias, fp8_)
-                                        : low_rank_.add_to(tape, own(), x);
+  Var sum = low_rank_.empty() || tape.leaves_out_adapters() ? own()
+            : low_rank_.is_decomposed()                     ? low_rank_.decomposed(tape, x, weight_, bias, fp8_)
+                                                            : low_rank_.add_to(tape, own(), x);
   for (const ColumnsBias& each : biases_) sum = add_bias(tape, sum, each.bias, each.begin, each.end);
   return sum;
 }

@@ -156,7 +156,7 @@ void Moe::declare_adapter(Unit& unit, const Options& o) {
 Var Moe::logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,
                    const LowRankProducts& added) {
   const Var logits = router_logits(tape, x, router, bias);
-  if (added.empty()) return logits;
+  if (added.empty() || tape.leaves_out_adapters()) return logits;
   const Tensor zeros = tape.context().zeros(logits.value.shape(), x.value.dtype());
   return add_widened(tape, logits, added.add_to(tape, Tape::constant(zeros), x));
 }
@@ -194,7 +194,9 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
   Var sum;
   for (const Part& part : parts_) {
     const auto body = [&](Tape& on, const Var& rows_of_x) {
-      return run_experts(on, rows_of_x, weights, dispatch, part.weights, activation_);
+      ExpertWeights own = part.weights;
+      if (tape.leaves_out_adapters()) own.gate_up_added = own.down_added = {};
+      return run_experts(on, rows_of_x, weights, dispatch, own, activation_);
     };
     const Var of_part = part.tile == nullptr ? body(tape, in) : tape.run_tile(*part.tile, in, body, {});
     sum = &part == &parts_.front() ? of_part : add_to(tape, sum, of_part);

@@ -84,8 +84,19 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   // A row of answers has as many tokens for each pair as the micro-batches of steps have.
   const int64_t tokens = layout.row_tokens * rows / layout.micro_batch;
   const std::vector<int32_t> ids(static_cast<size_t>(tokens / (2 * rows)));
-  const std::vector<JudgedAnswer> answers(static_cast<size_t>(2 * rows), JudgedAnswer{.ids = ids});
+  const std::vector<float> numbers(ids.size());
+  JudgedAnswer answer{.ids = ids};
+  if (layout.has_written) answer.written = numbers;
+  if (layout.has_known) answer.known = numbers;
+  const std::vector<JudgedAnswer> answers(static_cast<size_t>(2 * rows), answer);
   return batch_of_answers(memory, answers, {.length = tokens});
+}
+
+void ask_of_answers(Engine& engine, Decoder& decoder, Layout layout, Memory& memory) {
+  decoder.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
+  layout.has_written = true, layout.has_known = false;  // the places of tokens
+  const Batch batch = empty_batch_of(layout, layout.micro_batch, memory);
+  engine.evaluate(std::span(&batch, 1), 1);
 }
 
 int64_t dry_run_micro_batches(const Layout& layout) {
@@ -124,15 +135,12 @@ DryRunReference::DryRunReference(const ModelConfig& config, const Layout& layout
       decoder_(config, {}, {},
                ModelRanks(rank.mesh, layout.sequence_parallel,
                           pipeline_cut_of(layout.pipeline, config, layout.seq_length), layout.context_method)),
-      model_(context_, rank.mesh, apply(layout.freezing, decoder_), reference_sharding(layout)) {
-  decoder_.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
-}
+      model_(context_, rank.mesh, apply(layout.freezing, decoder_), reference_sharding(layout)) {}
 
 void DryRunReference::pass(const Schedules& schedules) {
   Engine engine(model_);
   engine.set_schedule(schedules);
-  const Batch batch = empty_batch_of(layout_, layout_.micro_batch, *context_.memory);
-  engine.evaluate(std::span(&batch, 1), 1);
+  ask_of_answers(engine, decoder_, layout_, *context_.memory);
 }
 
 void DryRunRank::begin() {

@@ -35,7 +35,12 @@ Layout layout_of(const RunPlan& plan) {
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
     layout.rollout_sequences = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
                                (layout.writes_answers_together() ? 1 : layout.data_ranks());
-    layout.keeps_reference = plan.alignment.keeps_reference();
+    const AlignmentPlan& alignment = plan.alignment;
+    layout.has_written = alignment.learns_again(layout.accumulation);
+    layout.has_known = alignment.policy_loss.beta > 0;
+    const bool without_adapter = alignment.keeps_reference() && plan.begins_without_adapter();
+    layout.keeps_reference = alignment.keeps_reference() && !without_adapter;
+    layout.asks_itself = layout.has_written || alignment.penalises_divergence() || without_adapter;
     layout.rollout_generations = plan.alignment.generations;
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
@@ -180,6 +185,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     model.expect({});
   }
   if (reference) reference->pass(schedules);
+  if (layout.asks_itself) ask_of_answers(engine, decoder, layout, *context.memory);
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);

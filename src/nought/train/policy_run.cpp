@@ -199,33 +199,36 @@ void PolicyRun::take_scores() {
 }
 
 void PolicyRun::pack() {
-  std::vector<int64_t> lengths;
-  lengths.reserve(answers_.size());
-  for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
+  const std::vector<int64_t> lengths = this->lengths();
   shares_.clear();
   const auto count = static_cast<size_t>(layout_.train_batch());
   for (size_t begin = 0; begin < lengths.size(); begin += count) {
     int64_t most = 0;
     Share& share = shares_.emplace_back();
+    share.number = std::ssize(shares_) - 1;
     share.parts = packing_.pack(std::span(lengths).subspan(begin, count), room_, most);
     share.row_tokens = std::min(room_, round_up(most, ceil_div(room_, kRowSizes)));
   }
 }
 
-TokenLogs PolicyRun::logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const {
+std::vector<int64_t> PolicyRun::lengths() const {
   std::vector<int64_t> lengths;
   lengths.reserve(answers_.size());
   for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
-  std::vector<Batch> batches;
-  for (int64_t share = 0; share < shares(); ++share)
-    for (Batch& batch : make_batches(share, *model.context().memory, /*places=*/true))
-      batches.push_back(std::move(batch));
-  return token_logs(engine, model, decoder, batches, lengths, plan_.alignment.policy_loss.temperature);
+  return lengths;
+}
+
+void PolicyRun::make_batches(const std::function<void(const Batch&)>& take) const {
+  for (const Share& share : shares_)
+    for (int64_t micro = 0; micro < packing_.layout_of(share.parts).accumulation; ++micro)
+      take(make_batch(share, micro, *model_.context().memory, /*places=*/true));
 }
 
 void PolicyRun::ask_policy() {
   note_phase(model_.mesh().world(), "old log-probabilities");
-  const TokenLogs logs = logs_of(engine_, model_, decoder_);
+  const TokenLogs logs = token_logs(
+      engine_, model_, decoder_, [this](const auto& take) { make_batches(take); }, lengths(),
+      plan_.alignment.policy_loss.temperature);
   decoder_.set_objective(objective_);
   for (size_t i = 0; i < answers_.size(); ++i)
     answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
@@ -233,8 +236,9 @@ void PolicyRun::ask_policy() {
 
 void PolicyRun::ask_reference() {
   note_phase(model_.mesh().world(), "reference");
-  const TokenLogs logs = logs_of(reference_->engine(), reference_->model(), reference_->decoder());
-  reference_->model().settle();
+  const TokenLogs logs = reference_->token_logs([this](const auto& take) { make_batches(take); }, lengths(),
+                                                plan_.alignment.policy_loss.temperature);
+  decoder_.set_objective(objective_);
   for (size_t i = 0; i < answers_.size(); ++i)
     answers_[i].known = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
 }
@@ -380,28 +384,26 @@ void PolicyRun::require_step(int64_t step) const { require(step == step_, "the a
 
 std::vector<Batch> PolicyRun::batches(int64_t step, Memory& memory) const {
   require_step(step);
-  return make_batches(share_of(step), memory, /*places=*/false);
+  const Share& share = shares_.at(static_cast<size_t>(share_of(step)));
+  std::vector<Batch> batches;
+  for (int64_t micro = 0; micro < packing_.layout_of(share.parts).accumulation; ++micro)
+    batches.push_back(make_batch(share, micro, memory, /*places=*/false));
+  return batches;
 }
 
-std::vector<Batch> PolicyRun::make_batches(int64_t share, Memory& memory, bool places) const {
-  const auto& [parts, row_tokens] = shares_.at(static_cast<size_t>(share));
-  const BatchLayout layout = packing_.layout_of(parts);
-  std::vector<Batch> batches;
-  for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
-    std::vector<JudgedAnswer> judged;
-    for (const int64_t place : parts[static_cast<size_t>(layout.part(micro))]) {
-      const int64_t number = share * layout_.train_batch() + place;
-      const Answer& answer = answers_[static_cast<size_t>(number)];
-      judged.push_back({.ids = answer.ids,
-                        .begin = answer.begin,
-                        .number = number,
-                        .wanted = std::span(&answer.advantage, 1),
-                        .written = answer.written_logs,
-                        .known = answer.known});
-    }
-    batches.push_back(batch_of_answers(memory, judged, {.length = row_tokens, .places = places}));
+Batch PolicyRun::make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const {
+  std::vector<JudgedAnswer> judged;
+  for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
+    const int64_t number = share.number * layout_.train_batch() + place;
+    const Answer& answer = answers_[static_cast<size_t>(number)];
+    judged.push_back({.ids = answer.ids,
+                      .begin = answer.begin,
+                      .number = number,
+                      .wanted = std::span(&answer.advantage, 1),
+                      .written = answer.written_logs});
+    if (!places) judged.back().known = answer.known;
   }
-  return batches;
+  return batch_of_answers(memory, judged, {.length = share.row_tokens, .places = places});
 }
 
 double PolicyRun::weight_of(const Answer& answer) const {

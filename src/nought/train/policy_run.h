@@ -8,6 +8,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,6 +98,7 @@ class PolicyRun final : public StepSource {
   };
   /// The share of answers that a step learns from.
   struct Share {
+    int64_t number = 0;
     AnswerPacking::Parts parts = {};
     int64_t row_tokens = 0;  // what each part is filled up to
   };
@@ -125,14 +127,15 @@ class PolicyRun final : public StepSource {
   std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
   /// [answers, functions]; on rank 0 alone.
   std::vector<double> judge();
-  /// What a model says of each token of each answer. Collective.
-  TokenLogs logs_of(Engine& engine, ShardedModel& model, Decoder& decoder) const;
   /// What the policy that wrote the answers says of them. Collective.
   void ask_policy();
   /// Collective.
   void ask_reference();
-  bool learns_again() const { return steps_of_answers() > 1; }
-  std::vector<Batch> make_batches(int64_t share, Memory& memory, bool places) const;
+  bool learns_again() const { return plan_.alignment.learns_again(layout_.accumulation); }
+  std::vector<int64_t> lengths() const;
+  /// One batch after the other, of all answers, for passes that ask what a model says of them.
+  void make_batches(const std::function<void(const Batch&)>& take) const;
+  Batch make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const;
   /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
   NamedNumbers distances() const;
   std::string text_of(const Answer& answer) const;

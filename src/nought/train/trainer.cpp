@@ -153,11 +153,15 @@ void Trainer::load() {
 
 void Trainer::find_reference(const std::function<void()>& load) {
   const std::string folder = plan_.alignment.ref_model.empty() ? plan_.model_dir : plan_.alignment.ref_model;
+  const bool leaves_out = plan_.begins_without_adapter();
+  const std::string adapter = leaves_out ? "without its adapter" : plan_.adapter_dir;
   const std::string key = found_by_first(world_, context_, [&] {
     const std::string weights =
         folder.empty() ? fmt::format("seed {}", plan_.seed) : ModelSource(FoundModel{folder}).weights_hash();
-    return fmt::format("{} {} {}", weights, plan_.adapter_dir, name_of(plan_.layout.sharding.dtype));
+    return fmt::format("{} {} {}", weights, adapter, name_of(plan_.layout.sharding.dtype));
   });
+  std::optional<WithoutAdapter> without;
+  if (leaves_out) without.emplace(decoder_);
   const std::string note =
       pairs_->find_reference(fs::path(plan_.output_dir) / kReferenceFile, key, plan_.max_steps, load);
   if (!note.empty()) notes_.push_back(note);
@@ -165,6 +169,7 @@ void Trainer::find_reference(const std::function<void()>& load) {
 
 std::unique_ptr<ReferenceModel> Trainer::make_reference() {
   if (!plan_.alignment.keeps_reference()) return nullptr;
+  if (plan_.begins_without_adapter()) return std::make_unique<ReferenceModel>(AskedModel{engine_, model_, decoder_});
   return std::make_unique<ReferenceModel>(plan_, decoder_.config(), mesh_, context_,
                                           [this](ShardedModel& model) { load_reference(model); });
 }
