@@ -45,9 +45,7 @@ class PolicyAgreement : public test::InFolder {
       EXPECT_EQ(predicted.peak[c], told.memory.at(0).peak[c]) << name_of(static_cast<Category>(c));
     return predicted;
   }
-  static int64_t parameters(const RankMemory& memory) {
-    return memory.peak[static_cast<size_t>(Category::parameters)];
-  }
+  static int64_t parameters(const RankMemory& memory) { return memory.peak[static_cast<size_t>(Category::parameters)]; }
 
   RunPlan plan = test::plan_on_lines(folder, 4);
 };

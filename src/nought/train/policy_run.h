@@ -8,23 +8,15 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "nought/config/run_plan.h"
 #include "nought/data/answer_data.h"
-#include "nought/data/answer_packing.h"
 #include "nought/data/step_source.h"
-#include "nought/engine/evaluation.h"
-#include "nought/engine/sequence_pass.h"
-#include "nought/models/decoder.h"
 #include "nought/nn/policy_objective.h"
-#include "nought/rewards/reward.h"
-#include "nought/text/tokenizer.h"
-#include "nought/train/reference_model.h"
-#include "nought/zero/sharded_model.h"
+#include "nought/train/policy_answers.h"
 
 namespace nought {
 
@@ -83,65 +75,16 @@ class PolicyRun final : public StepSource {
   uint64_t fingerprint() const override { return prompts_->fingerprint(); }
 
  private:
-  struct Answer {
-    std::vector<int32_t> ids;  // with its prompt
-    int64_t begin = 0;         // where it begins
-    int64_t prompt = 0;
-    std::string text = {};  // what it says; judge() knows it, on rank 0 alone
-    // compared: the reward that is compared with those of others, after penalties; divergence: the logarithm of the
-    // ratio of what the policy that wrote it says of it to what the reference says.
-    double reward = 0, compared = 0, advantage = 0, divergence = 0;
-    // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
-    std::vector<float> written_logs = {}, known = {};
-
-    std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
-  };
-  /// The share of answers that a step learns from.
-  struct Share {
-    int64_t number = 0;
-    AnswerPacking::Parts parts = {};
-    int64_t row_tokens = 0;  // what each part is filled up to
-  };
   int64_t generations() const { return plan_.alignment.generations; }
   /// The steps that answers are written for at once, each of which learns from a share of them; all do so in turn,
   /// num_iterations times.
   int64_t shares() const { return plan_.alignment.steps_of_answers(layout_.accumulation); }
   int64_t steps_of_answers() const { return shares() * plan_.alignment.iterations; }
   int64_t share_of(int64_t step) const { return step % shares(); }
-  /// The answers of step_.
-  std::span<const Answer> learned() const {
-    return std::span(answers_).subspan(static_cast<size_t>(share_of(step_) * layout_.train_batch()),
-                                       static_cast<size_t>(layout_.train_batch()));
-  }
-  std::span<const double> learned_scores() const {
-    return std::span(scores_).subspan(static_cast<size_t>(share_of(step_) * layout_.train_batch()) * rewards_.size(),
-                                      static_cast<size_t>(layout_.train_batch()) * rewards_.size());
-  }
   /// Writes the answers of the steps from `first` on, and judges them.
   void write_answers_of(int64_t first);
-  /// Spreads the answers over ranks.
-  void pack();
-  /// Computes advantages, where all is known that they are made of.
-  void take_scores();
-  /// The tokens of every answer of a step, on all ranks. Collective.
-  std::vector<std::vector<int32_t>> write(const std::vector<int64_t>& prompts, int64_t step);
-  /// [answers, functions]; on rank 0 alone.
-  std::vector<double> judge();
-  /// What the policy that wrote the answers says of them. Collective.
-  void ask_policy();
-  /// Collective.
-  void ask_reference();
-  bool learns_again() const { return plan_.alignment.learns_again(layout_.accumulation); }
-  std::vector<int64_t> lengths() const;
-  /// One batch after the other, of all answers, for passes that ask what a model says of them.
-  void make_batches(const std::function<void(const Batch&)>& take) const;
-  Batch make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const;
   /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
   NamedNumbers distances() const;
-  std::string text_of(const Answer& answer) const;
-  bool ended(const Answer& answer) const;
-  double weight_of(const Answer& answer) const;
-  void keep_completions(int64_t step) const;
   void require_step(int64_t step) const;
 
   const RunPlan& plan_;
@@ -149,20 +92,14 @@ class PolicyRun final : public StepSource {
   BatchLayout layout_;
   ShardedModel& model_;
   Decoder& decoder_;
-  Engine& engine_;
-  ReferenceModel* reference_;
-  const Tokenizer& tokenizer_;
-  std::vector<int32_t> stop_ids_;
-  AnswerPacking packing_;
+  const std::vector<int32_t> stop_ids_;
   PromptOrder order_;
   std::vector<std::unique_ptr<Reward>> rewards_;
+  PolicyAnswers answers_;
+  bool has_reference_ = false;
   int64_t step_ = -1, first_ = -1;  // first_: of the steps that answers_ are for
-  std::vector<Answer> answers_;     // by share
-  std::vector<double> scores_;      // [answers, functions], NaN: not scored
   std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();
   std::shared_ptr<const Objective> objective_;
-  std::vector<Share> shares_;
-  int64_t room_ = 0;  // the most tokens of a part
 };
 
 }  // namespace nought

@@ -1,0 +1,346 @@
+#include "nought/train/policy_answers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "nought/base/json.h"
+#include "nought/base/math.h"
+#include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
+#include "nought/data/answer_batch.h"
+#include "nought/infer/rollout.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+
+namespace {
+
+/// Rows are filled up to a multiple of this share of the longest that there may be: steps want one of few sizes of
+/// memory, and short answers do not cost as much as long ones.
+constexpr int64_t kRowSizes = 8;
+
+Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
+double number_of(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+RolloutOptions rollout_options(const AlignmentPlan& plan, const std::vector<int32_t>& stop_ids) {
+  return {.max_completion_length = plan.policy_loss.max_completion_length,
+          .sampling = {.temperature = plan.policy_loss.temperature,
+                       .top_k = plan.sampling.top_k,
+                       .top_p = plan.sampling.top_p,
+                       .min_p = plan.sampling.min_p,
+                       .repetition_penalty = plan.sampling.repetition_penalty},
+          .stop_ids = stop_ids};
+}
+
+void add_lengths(const std::string& name, const std::vector<double>& lengths, NamedNumbers& numbers) {
+  if (lengths.empty()) return;
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  numbers.insert(numbers.end(), {{"completions/mean_" + name, moments_of(lengths).mean},
+                                 {"completions/min_" + name, *least},
+                                 {"completions/max_" + name, *most}});
+}
+
+}  // namespace
+
+PolicyAnswers::PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const AnswerData> prompts,
+                             const Options& options)
+    : setup_(setup),
+      prompts_(std::move(prompts)),
+      options_(options),
+      packing_(options.layout, options.whole_shares) {}
+
+// --- what they are ---
+
+std::vector<std::vector<int32_t>> PolicyAnswers::draw(const std::vector<int64_t>& prompts,
+                                                      const std::string& occasion) const {
+  ShardedModel& model = setup_.model;
+  model.settle();  // ranks make different passes from here on
+  std::vector<AnswerRequest> requests;
+  for (size_t i = 0; i < prompts.size(); ++i)
+    for (int64_t member = 0; member < options_.generations; ++member)
+      requests.push_back({prompts_->answer(2 * prompts[i]).ids,
+                          stable_hash(fmt::format("{} {} {} {}", setup_.plan.seed, occasion, i, member))});
+  // Ranks that gather parameters or spread experts make the same passes; others write a share of the answers each.
+  Communicator& samples = model.mesh().group(Group::samples);
+  const bool together = setup_.plan.layout.writes_answers_together();
+  const auto count = std::ssize(requests);
+  const Interval own =
+      together ? Interval{0, count}
+               : Interval{count * samples.rank() / samples.size(), count * (samples.rank() + 1) / samples.size()};
+  model.expect(setup_.decoder.passes(/*backward=*/false));
+  std::vector<std::vector<int32_t>> answers =
+      write_answers(setup_.decoder, model.context(), model.options().dtype,
+                    std::span(requests).subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size())),
+                    rollout_options(alignment(), setup_.stop_ids));
+  model.expect({});
+  if (together || samples.size() == 1) return answers;
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& part : texts_of_ranks(samples, model.context(), Json(answers).dump()))
+    for (const Json& answer : Json::parse(part)) all.push_back(answer.get<std::vector<int32_t>>());
+  return all;
+}
+
+void PolicyAnswers::write(const std::vector<int64_t>& prompts, const std::string& occasion) {
+  Communicator& world = setup_.model.mesh().world();
+  note_phase(world, "rollout");
+  const std::vector<std::vector<int32_t>> written = draw(prompts, occasion);
+  answers_.clear();
+  for (size_t i = 0; i < written.size(); ++i) {
+    const int64_t prompt = prompts[i / static_cast<size_t>(options_.generations)];
+    const std::span<const int32_t> ids = prompts_->answer(2 * prompt).ids;
+    Answer& answer = answers_.emplace_back();
+    answer.prompt = prompt, answer.begin = std::ssize(ids);
+    answer.ids.assign(ids.begin(), ids.end());
+    answer.ids.insert(answer.ids.end(), written[i].begin(), written[i].end());
+  }
+  const std::string scored = found_by_first(world, setup_.model.context(), [&] {
+    Json list = Json::array();
+    for (const double score : judge()) list.push_back(number_or_null(score));
+    return list.dump();
+  });
+  scores_.clear();
+  for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
+  pack();
+  if (options_.asks_policy) ask_policy();
+  if (setup_.reference != nullptr) ask_reference();
+  take_scores();
+}
+
+bool PolicyAnswers::ended(const Answer& answer) const {
+  return std::find(setup_.stop_ids.begin(), setup_.stop_ids.end(), answer.ids.back()) != setup_.stop_ids.end();
+}
+
+std::string PolicyAnswers::text_of(const Answer& answer) const {
+  const std::span<const int32_t> ids = answer.written();
+  return setup_.tokenizer.decode(ids.first(ids.size() - (ended(answer) ? 1 : 0)));
+}
+
+void PolicyAnswers::append_to(const std::filesystem::path& file, int64_t step) const {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream out(file, std::ios::app);
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    const Answer& answer = answers_[i];
+    OrderedJson line{{"step", step + 1},
+                     {"prompt", OrderedJson::parse(prompts_->columns(answer.prompt)).at("prompt")},
+                     {"completion", answer.text},
+                     {"ended", ended(answer)}};
+    for (size_t k = 0; k < functions(); ++k)
+      line["rewards"][reward_name(alignment().rewards[k])] = OrderedJson(number_or_null(scores_[i * functions() + k]));
+    line["reward"] = OrderedJson(number_or_null(answer.reward));
+    line["advantage"] = answer.advantage;
+    out << line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
+  }
+  require<IoError>(static_cast<bool>(out.flush()), "{}: could not be written: is the disk full?", file.string());
+}
+
+// --- what they are worth ---
+
+std::vector<double> PolicyAnswers::judge() {
+  std::vector<Json> columns;  // one for each group
+  std::vector<WrittenAnswer> written;
+  const auto group = static_cast<size_t>(options_.generations);
+  columns.reserve(answers_.size() / group);
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    if (i % group == 0) columns.push_back(Json::parse(prompts_->columns(answers_[i].prompt)));
+    answers_[i].text = text_of(answers_[i]);
+    written.push_back({columns.back(), answers_[i].text, answers_[i].written()});
+  }
+  std::vector<double> scores(answers_.size() * functions());
+  for (size_t k = 0; k < functions(); ++k) {
+    const std::vector<double> own = setup_.rewards[k]->of(written);
+    for (size_t i = 0; i < own.size(); ++i) scores[i * functions() + k] = own[i];
+  }
+  return scores;
+}
+
+void PolicyAnswers::take_scores() {
+  const AlignmentPlan& plan = alignment();
+  const std::vector<double> totals = total_rewards(scores_, plan.reward_weights);
+  std::vector<double> compared = totals, divergences, advantages;
+  if (plan.penalises_divergence())
+    for (Answer& answer : answers_) {
+      answer.divergence = 0;
+      for (auto at = static_cast<size_t>(answer.begin); at < answer.ids.size(); ++at)
+        answer.divergence += double{answer.written_logs[at]} - double{answer.known[at]};
+      divergences.push_back(answer.divergence);
+      // Learned from once, the policy is the one that wrote: its ratio to itself is 1 to the last digit.
+      if (options_.is_learned_once) answer.written_logs.clear();
+      answer.known.clear();
+    }
+  if (plan.leave_one_out) {
+    compared = penalised_rewards(*plan.leave_one_out, totals, divergences);
+    advantages = advantages_over_others(*plan.leave_one_out, compared, options_.generations);
+  } else {
+    advantages = advantages_of(scores_, plan.reward_weights, options_.generations, plan.reward_scale);
+  }
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].reward = totals[i], answers_[i].compared = compared[i], answers_[i].advantage = advantages[i];
+}
+
+void PolicyAnswers::ask_policy() {
+  note_phase(setup_.model.mesh().world(), "old log-probabilities");
+  const TokenLogs logs = token_logs(setup_.engine, setup_.model, setup_.decoder,
+                                    [this](const auto& take) { make_batches(take); }, lengths(),
+                                    alignment().policy_loss.temperature);
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
+}
+
+void PolicyAnswers::ask_reference() {
+  note_phase(setup_.model.mesh().world(), "reference");
+  const TokenLogs logs = setup_.reference->token_logs([this](const auto& take) { make_batches(take); }, lengths(),
+                                                      alignment().policy_loss.temperature);
+  for (size_t i = 0; i < answers_.size(); ++i)
+    answers_[i].known = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
+}
+
+NamedNumbers PolicyAnswers::metrics(int64_t share) const {
+  std::vector<double> rewards, compared, zero, lengths, terminated;
+  for (const Answer& answer : of_share(share)) {
+    rewards.push_back(answer.reward), compared.push_back(answer.compared);
+    lengths.push_back(static_cast<double>(answer.written().size()));
+    if (ended(answer)) terminated.push_back(lengths.back());
+  }
+  const auto group = static_cast<size_t>(options_.generations);
+  for (size_t i = 0; i < compared.size(); i += group)
+    zero.push_back(moments_of(std::span(compared).subspan(i, group)).deviation == 0 ? 1 : 0);
+  NamedNumbers numbers{{"reward", moments_of(rewards).mean},
+                       {"reward_std", moments_of(rewards).deviation},
+                       {"frac_reward_zero_std", moments_of(zero).mean}};
+  for (size_t k = 0; k < functions(); ++k) {
+    std::vector<double> scores;
+    for (size_t i = 0; i < rewards.size(); ++i)
+      scores.push_back(scores_[(static_cast<size_t>(share) * per_share() + i) * functions() + k]);
+    const std::string name = "rewards/" + reward_name(alignment().rewards[k]);
+    const Moments moments = moments_of(scores);
+    numbers.emplace_back(name + "/mean", moments.mean);
+    numbers.emplace_back(name + "/std", moments.deviation);
+  }
+  add_lengths("length", lengths, numbers), add_lengths("terminated_length", terminated, numbers);
+  numbers.emplace_back("completions/clipped_ratio",
+                       1 - static_cast<double>(terminated.size()) / static_cast<double>(lengths.size()));
+  std::erase_if(numbers, [](const auto& each) { return std::isnan(each.second); });
+  return numbers;
+}
+
+double PolicyAnswers::divergence(int64_t share) const {
+  double sum = 0, tokens = 0;
+  for (const Answer& answer : of_share(share))
+    sum += answer.divergence, tokens += static_cast<double>(answer.written().size());
+  return sum / tokens;
+}
+
+// --- what is learned from ---
+
+void PolicyAnswers::pack() {
+  const std::vector<int64_t> lengths = this->lengths();
+  shares_.clear();
+  for (size_t begin = 0; begin < lengths.size(); begin += per_share()) {
+    int64_t most = 0;
+    Share& share = shares_.emplace_back();
+    share.number = std::ssize(shares_) - 1;
+    share.parts = packing_.pack(std::span(lengths).subspan(begin, per_share()), options_.room, most);
+    share.row_tokens = std::min(options_.room, round_up(most, ceil_div(options_.room, kRowSizes)));
+  }
+}
+
+std::vector<int64_t> PolicyAnswers::lengths() const {
+  std::vector<int64_t> lengths;
+  lengths.reserve(answers_.size());
+  for (const Answer& answer : answers_) lengths.push_back(std::ssize(answer.ids));
+  return lengths;
+}
+
+void PolicyAnswers::make_batches(const std::function<void(const Batch&)>& take) const {
+  for (const Share& share : shares_)
+    for (int64_t micro = 0; micro < packing_.layout_of(share.parts).accumulation; ++micro)
+      take(make_batch(share, micro, *setup_.model.context().memory, /*places=*/true));
+}
+
+std::vector<Batch> PolicyAnswers::batches(int64_t share, Memory& memory) const {
+  const Share& own = shares_.at(static_cast<size_t>(share));
+  std::vector<Batch> batches;
+  for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
+    batches.push_back(make_batch(own, micro, memory, /*places=*/false));
+  return batches;
+}
+
+Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const {
+  std::vector<JudgedAnswer> judged;
+  for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
+    const int64_t number = share.number * options_.layout.train_batch() + place;
+    const Answer& answer = answers_[static_cast<size_t>(number)];
+    judged.push_back({.ids = answer.ids,
+                      .begin = answer.begin,
+                      .number = number,
+                      .wanted = std::span(&answer.advantage, 1),
+                      .written = answer.written_logs});
+    if (!places) judged.back().known = answer.known;
+  }
+  return batch_of_answers(memory, judged, {.length = share.row_tokens, .places = places});
+}
+
+double PolicyAnswers::weight(int64_t share, int first, int ranks) const {
+  double weight = 0;
+  for (const int64_t place : packing_.places_of(shares_.at(static_cast<size_t>(share)).parts, first, ranks)) {
+    const Answer& answer = of_share(share)[static_cast<size_t>(place)];
+    weight += alignment().policy_loss.counts_tokens() ? static_cast<double>(answer.written().size()) : 1;
+  }
+  return weight;
+}
+
+int64_t PolicyAnswers::tokens(int64_t share) const {
+  int64_t tokens = 0;
+  for (const Answer& answer : of_share(share)) tokens += std::ssize(answer.ids);
+  return tokens;
+}
+
+// --- checkpoints ---
+
+std::vector<std::pair<std::string, Tensor>> PolicyAnswers::state() const {
+  std::vector<int64_t> begins, prompts;
+  std::vector<int32_t> ids;
+  std::vector<float> written;
+  for (const Answer& answer : answers_) {
+    begins.push_back(answer.begin), prompts.push_back(answer.prompt);
+    ids.insert(ids.end(), answer.ids.begin(), answer.ids.end());
+    written.insert(written.end(), answer.written_logs.begin(), answer.written_logs.end());
+  }
+  Memory& memory = *setup_.model.context().memory;
+  const auto row = [&]<class T>(const std::vector<T>& values) {
+    return Tensor::of<T>(memory, {std::ssize(values)}, values);
+  };
+  return {{"lengths", row(lengths())}, {"begins", row(begins)},   {"prompts", row(prompts)},
+          {"ids", row(ids)},           {"written", row(written)}, {"scores", row(scores_)}};
+}
+
+bool PolicyAnswers::restore(const SafetensorsFile& file, int64_t count) {
+  const auto read = [&]<class T>(const char* name, T) {
+    return file.load(name, *setup_.model.context().memory).to_vector<T>();
+  };
+  answers_.clear(), shares_.clear();
+  const auto lengths = read("lengths", int64_t{}), begins = read("begins", int64_t{}),
+             prompts = read("prompts", int64_t{});
+  const auto ids = read("ids", int32_t{});
+  const auto written = read("written", float{});
+  scores_ = read("scores", double{});
+  if (std::ssize(lengths) != count || scores_.size() != lengths.size() * functions()) return false;
+  auto id = ids.begin();
+  auto log = written.begin();
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    Answer& answer = answers_.emplace_back();
+    answer.prompt = prompts[i], answer.begin = begins[i];
+    answer.ids.assign(id, id + lengths[i]), answer.written_logs.assign(log, log + lengths[i]);
+    id += lengths[i], log += lengths[i];
+  }
+  pack();
+  if (setup_.reference != nullptr) ask_reference();
+  take_scores();
+  return true;
+}
+
+}  // namespace nought

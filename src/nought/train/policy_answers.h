@@ -1,0 +1,127 @@
+// PolicyAnswers: answers that a model wrote to prompts, what they are worth, and what is learned from them.
+//
+// Design goals: an answer is a function of the weights and of (seed, occasion, prompt, member), on any layout; all
+// ranks know all answers, and each makes the batches of its part of them. Non-goals: which prompts there are, and when
+// answers are written (train/policy_run.h).
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nought/config/run_plan.h"
+#include "nought/data/answer_data.h"
+#include "nought/data/answer_packing.h"
+#include "nought/engine/evaluation.h"
+#include "nought/engine/sequence_pass.h"
+#include "nought/io/safetensors.h"
+#include "nought/models/decoder.h"
+#include "nought/rewards/reward.h"
+#include "nought/text/tokenizer.h"
+#include "nought/train/reference_model.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// What writes answers, judges them, and is asked about them. All outlive what they are given to.
+struct PolicySetup {
+  const RunPlan& plan;
+  ShardedModel& model;
+  Decoder& decoder;
+  Engine& engine;
+  ReferenceModel* reference;  // null unless the loss or rewards ask it
+  const std::vector<std::unique_ptr<Reward>>& rewards;
+  const Tokenizer& tokenizer;
+  const std::vector<int32_t>& stop_ids;  // they end answers
+};
+
+class PolicyAnswers {
+ public:
+  struct Options {
+    BatchLayout layout = {};      // of a share
+    int64_t generations = 1;      // answers to a prompt, neighbours
+    bool whole_shares = false;    // a share has all micro-batches of the layout
+    int64_t room = 0;             // the most tokens of a part of a share
+    bool asks_policy = false;     // what it says of them is asked before anything is learned,
+    bool is_learned_once = true;  // and nobody needs it later
+  };
+  PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const AnswerData> prompts, const Options& options);
+
+  /// Writes and judges answers to these prompts, in shares of as many answers as the layout has in a step. occasion:
+  /// another one draws other answers. The decoder's objective is lost. Collective.
+  void write(const std::vector<int64_t>& prompts, const std::string& occasion);
+  /// Adds a line of JSON for each answer. On rank 0.
+  void append_to(const std::filesystem::path& file, int64_t step) const;
+
+  /// The answers and what is known of them, for restore().
+  std::vector<std::pair<std::string, Tensor>> state() const;
+  /// False, and nothing is known any more, if the file has not `count` answers that as many functions have judged.
+  /// Collective.
+  bool restore(const SafetensorsFile& file, int64_t count);
+
+  /// This rank's part of a share.
+  std::vector<Batch> batches(int64_t share, Memory& memory) const;
+  /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
+  double weight(int64_t share, int first, int ranks) const;
+  int64_t tokens(int64_t share) const;
+  /// TRL's metrics.
+  NamedNumbers metrics(int64_t share) const;
+  /// The mean over tokens of what the policy that wrote them says less what the reference says; rewards are less by it.
+  double divergence(int64_t share) const;
+
+ private:
+  struct Answer {
+    std::vector<int32_t> ids;  // with its prompt
+    int64_t begin = 0;         // where it begins
+    int64_t prompt = 0;
+    std::string text = {};  // what it says, on rank 0 alone
+    // compared: the reward that is compared with those of others, after penalties; divergence: the logarithm of the
+    // ratio of what the policy that wrote it says of it to what the reference says.
+    double reward = 0, compared = 0, advantage = 0, divergence = 0;
+    // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
+    std::vector<float> written_logs = {}, known = {};
+
+    std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
+  };
+  struct Share {
+    int64_t number = 0;
+    AnswerPacking::Parts parts = {};
+    int64_t row_tokens = 0;  // what each part is filled up to
+  };
+  const AlignmentPlan& alignment() const { return setup_.plan.alignment; }
+  size_t per_share() const { return static_cast<size_t>(options_.layout.train_batch()); }
+  size_t functions() const { return setup_.rewards.size(); }
+  std::span<const Answer> of_share(int64_t share) const {
+    return std::span(answers_).subspan(static_cast<size_t>(share) * per_share(), per_share());
+  }
+  /// The tokens of every answer, on all ranks. Collective.
+  std::vector<std::vector<int32_t>> draw(const std::vector<int64_t>& prompts, const std::string& occasion) const;
+  /// [answers, functions]; on rank 0 alone.
+  std::vector<double> judge();
+  /// Spreads the answers over ranks.
+  void pack();
+  /// What the policy that wrote the answers, and the reference, say of them. Collective.
+  void ask_policy();
+  void ask_reference();
+  /// Computes advantages, where all is known that they are made of.
+  void take_scores();
+  std::vector<int64_t> lengths() const;
+  /// One batch after the other, of all answers, for passes that ask what a model says of them.
+  void make_batches(const std::function<void(const Batch&)>& take) const;
+  Batch make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const;
+  std::string text_of(const Answer& answer) const;
+  bool ended(const Answer& answer) const;
+
+  PolicySetup setup_;
+  std::shared_ptr<const AnswerData> prompts_;
+  Options options_;
+  AnswerPacking packing_;
+  std::vector<Answer> answers_;  // by share
+  std::vector<double> scores_;   // [answers, functions], NaN: not scored
+  std::vector<Share> shares_;
+};
+
+}  // namespace nought
