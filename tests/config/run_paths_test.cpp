@@ -40,6 +40,7 @@ TEST(RunPaths, model_data_and_deepspeed_are_relative_to_the_file) {
                                       {"sources", {{{"files", {"more.jsonl"}}, {"weight", 1}}}},
                                       {"validation_files", {"held.txt"}},
                                       {"tokenizer", "words"}}},
+                                    {"alignment", {{"ref_model", "model"}, {"reward_funcs", {{{"path", "model"}}}}}},
                                     {"training", {{"output_dir", "out"}}},
                                     {"deepspeed", "./ds.json"}},
                                    folder / "run.json");
@@ -50,6 +51,7 @@ TEST(RunPaths, model_data_and_deepspeed_are_relative_to_the_file) {
                                 {"sources", {{{"files", {at("more.jsonl")}}, {"weight", 1}}}},
                                 {"validation_files", {at("held.txt")}},
                                 {"tokenizer", at("words")}}},
+                              {"alignment", {{"ref_model", at("model")}, {"reward_funcs", {{{"path", at("model")}}}}}},
                               {"training", {{"output_dir", "out"}}},
                               {"deepspeed", at("ds.json")}}));
 }

@@ -96,7 +96,7 @@ TEST(Reward, counts_tokens) {
   EXPECT_EQ(score(config, "", {}, ids(9)), 0);
   config.type = RewardType::reward_model;
   EXPECT_THAT(message_of<ConfigError>([&] { make_reward(config, 10); }),
-              HasSubstr("reward_model is not available yet"));
+              HasSubstr("reward reward_model has no path"));
 }
 
 class RewardPrograms : public testing::Test {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
@@ -19,6 +21,7 @@
 namespace nought {
 
 struct MatMul;
+struct ModelConfig;
 class StepSchedule;
 
 /// What the ranks of a dry run would be.
@@ -53,8 +56,9 @@ struct Layout {
   int64_t accumulation = 1;                               // micro-batches per update
   int64_t rollout_sequences = 0, rollout_new_tokens = 0;  // answers that a rank writes in a step; 0: none
   int64_t rollout_generations = 1;                        // so many of them have the same prompt
-  bool keeps_reference = false;                 // a second model, whose weights are frozen, is asked in each step
-  bool asks_itself = false;                     // the model says what it says of answers before it learns from them
+  bool keeps_reference = false;  // a second model, whose weights are frozen, is asked in each step
+  bool asks_itself = false;      // the model says what it says of answers before it learns from them
+  std::vector<std::shared_ptr<const ModelConfig>> judges = {};  // of models that score answers, frozen like a reference
   bool has_written = false, has_known = false;  // answers have a number for each token: see BatchSequences
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};

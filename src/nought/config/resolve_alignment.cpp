@@ -215,7 +215,8 @@ std::string AlignmentPlan::describe() const {
     if (iterations > 1) text += fmt::format(", {} iterations", iterations);
     if (steps_per_generation > 0) text += fmt::format(", {} steps_per_generation", steps_per_generation);
     for (size_t i = 0; i < rewards.size(); ++i)
-      text += fmt::format("{}{} x {}", i == 0 ? ", rewards " : ", ", reward_name(rewards[i]), reward_weights[i]);
+      text += fmt::format("{}{} x {}{}", i == 0 ? ", rewards " : ", ", reward_name(rewards[i]), reward_weights[i],
+                          rewards[i].path.value.empty() ? "" : fmt::format(" ({})", rewards[i].path.value));
     return text;
   }
   if (method == AlignmentMethod::classify) return text + (problem ? fmt::format(", {}", enum_name(*problem)) : "");

@@ -77,6 +77,13 @@ void anchor_paths(Json& run, const std::string& run_file, std::vector<std::strin
   if (run.contains("deepspeed")) anchor.move(run["deepspeed"], false);
   for (const char* key : {"adapter", "peft_config"})
     if (run.contains(key)) anchor.move(run[key], false);
+  if (run.contains("alignment") && run["alignment"].is_object()) {
+    Json& alignment = run["alignment"];
+    if (alignment.contains("ref_model")) anchor.move(alignment["ref_model"], true);
+    if (alignment.contains("reward_funcs") && alignment["reward_funcs"].is_array())
+      for (Json& reward : alignment["reward_funcs"])
+        if (reward.is_object() && reward.contains("path")) anchor.move(reward["path"], false);
+  }
   if (!run.contains("data") || !run["data"].is_object()) return;
   Json& data = run["data"];
   anchor.move_all(data, "files");

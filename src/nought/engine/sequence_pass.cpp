@@ -26,9 +26,17 @@ TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, cons
 
 SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
                            int64_t count) {
+  const MakeBatches each = [&](const auto& take) {
+    for (const Batch& batch : batches) take(batch);
+  };
+  return sequence_sums(engine, model, decoder, each, count);
+}
+
+SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, const MakeBatches& batches,
+                           int64_t count) {
   const auto sums = std::make_shared<SequenceSums>(static_cast<size_t>(count));
   decoder.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2, sums));
-  for (const Batch& batch : batches) engine.evaluate(std::span(&batch, 1), 1);
+  batches([&](const Batch& batch) { engine.evaluate(std::span(&batch, 1), 1); });
   sum_over_ranks(model, *sums);
   return *sums;
 }

@@ -41,5 +41,8 @@ TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, cons
 /// all. All ranks have as many batches. The decoder is that of the engine's model; its objective is lost. Collective.
 SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, std::span<const Batch> batches,
                            int64_t count);
+/// Likewise of batches that live one at a time.
+SequenceSums sequence_sums(Engine& engine, ShardedModel& model, Decoder& decoder, const MakeBatches& batches,
+                           int64_t count);
 
 }  // namespace nought

@@ -94,7 +94,7 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
 
 void ask_of_answers(Engine& engine, Decoder& decoder, Layout layout, Memory& memory) {
   decoder.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
-  layout.has_written = true, layout.has_known = false;  // the places of tokens
+  layout.has_written = !decoder.config().classifier, layout.has_known = false;  // the places of tokens
   const Batch batch = empty_batch_of(layout, layout.micro_batch, memory);
   engine.evaluate(std::span(&batch, 1), 1);
 }
@@ -129,13 +129,14 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
   servers = std::make_unique<RotatingServers>(model, all(), all(), *layout.staleness);
 }
 
-DryRunReference::DryRunReference(const ModelConfig& config, const Layout& layout, DryRunRank& rank)
+DryRunReference::DryRunReference(const ModelConfig& config, const Layout& layout, const Freezing& freezing,
+                                 DryRunRank& rank)
     : layout_(layout),
       context_(rank.context),
       decoder_(config, {}, {},
                ModelRanks(rank.mesh, layout.sequence_parallel,
                           pipeline_cut_of(layout.pipeline, config, layout.seq_length), layout.context_method)),
-      model_(context_, rank.mesh, apply(layout.freezing, decoder_), reference_sharding(layout)) {}
+      model_(context_, rank.mesh, apply(freezing, decoder_), reference_sharding(layout)) {}
 
 void DryRunReference::pass(const Schedules& schedules) {
   Engine engine(model_);

@@ -72,10 +72,10 @@ struct DryRunRank {
   Layout layout_;
 };
 
-/// The model beside that of a rank that is asked in each step (train/reference_model.h).
+/// A model beside that of a rank that is asked in each step (train/reference_model.h, train/reward_model.h).
 class DryRunReference {
  public:
-  DryRunReference(const ModelConfig& config, const Layout& layout, DryRunRank& rank);
+  DryRunReference(const ModelConfig& config, const Layout& layout, const Freezing& freezing, DryRunRank& rank);
   /// What it says of a micro-batch.
   void pass(const Schedules& schedules);
 

@@ -11,6 +11,7 @@
 #include "nought/models/flops.h"
 #include "nought/plan/dry_run_rank.h"
 #include "nought/plan/most_memory.h"
+#include "nought/train/reward_model.h"
 #include "nought/train/run_data.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
@@ -41,7 +42,10 @@ Layout layout_of(const RunPlan& plan) {
     const bool without_adapter = alignment.keeps_reference() && plan.begins_without_adapter();
     layout.keeps_reference = alignment.keeps_reference() && !without_adapter;
     layout.asks_itself = layout.has_written || alignment.penalises_divergence() || without_adapter;
-    layout.rollout_generations = plan.alignment.generations;
+    for (const RewardConfig& reward : alignment.rewards)
+      if (reward.type == RewardType::reward_model)
+        layout.judges.push_back(std::make_shared<const ModelConfig>(reward_model_config(plan, reward)));
+    layout.rollout_generations = alignment.generations;
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
   if (!plan.sample) return layout;
@@ -122,7 +126,11 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   ShardedModel& model = rank.model;
   Engine engine(model);
   rank.begin();
-  const auto reference = layout.keeps_reference ? std::make_unique<DryRunReference>(config, layout, rank) : nullptr;
+  std::vector<std::unique_ptr<DryRunReference>> beside;  // models that are only asked
+  if (layout.keeps_reference)
+    beside.push_back(std::make_unique<DryRunReference>(config, layout, layout.freezing, rank));
+  for (const auto& judge : layout.judges)
+    beside.push_back(std::make_unique<DryRunReference>(*judge, layout, Freezing(), rank));
   const Schedules schedules = schedules_of(layout, mesh);
   engine.set_schedule(schedules);
 
@@ -184,7 +192,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
                     {.max_completion_length = layout.rollout_new_tokens});
     model.expect({});
   }
-  if (reference) reference->pass(schedules);
+  for (const auto& model : beside) model->pass(schedules);
   if (layout.asks_itself) ask_of_answers(engine, decoder, layout, *context.memory);
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();

@@ -230,9 +230,8 @@ std::unique_ptr<Reward> make_reward(const RewardConfig& config, int64_t max_comp
     case RewardType::reward_model:
       break;
   }
-  fail<ConfigError>(
-      "reward {}: type {} is not available yet: regex, exact_match, length, repetition, soft_overlong and command are",
-      name, enum_name(config.type));
+  require<ConfigError>(!config.path.value.empty(), "reward {} has no path: name the folder of the model", name);
+  return nullptr;
 }
 
 }  // namespace nought

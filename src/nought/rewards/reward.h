@@ -44,7 +44,8 @@ class RuleReward : public Reward {
   virtual double of_one(const WrittenAnswer& answer) const = 0;
 };
 
-/// Makes the reward of a config. max_completion_length: the most tokens of an answer. ConfigError names the key.
+/// Makes the reward of a config; null for a model, which all ranks ask together (train/reward_model.h).
+/// max_completion_length: the most tokens of an answer. ConfigError names the key.
 std::unique_ptr<Reward> make_reward(const RewardConfig& config, int64_t max_completion_length);
 /// What metrics call it.
 std::string reward_name(const RewardConfig& config);

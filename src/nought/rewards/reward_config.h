@@ -44,6 +44,7 @@ struct EnumNames<RewardExtract> {
 struct RewardConfig {
   RewardType type = RewardType::exact_match;
   Setting<std::string> name;
+  Setting<std::string> path;
   Setting<std::string> pattern;
   Setting<std::string> column{"answer"};
   Setting<RewardExtract> extract{RewardExtract::whole};
@@ -61,9 +62,13 @@ struct RewardConfig {
     v("type", type,
       "regex (1 where the pattern is found, else 0), exact_match (1 where the answer is that of a column of the data), "
       "length (1 at target_length tokens, less by the share that is missing or too much), repetition and "
-      "soft_overlong (TRL's, at most 0), or command (a program that reads and answers lines of JSON); reward_model is "
-      "not available yet");
+      "soft_overlong (TRL's, at most 0), reward_model (a model that scores texts), or command (a program that reads "
+      "and "
+      "answers lines of JSON)");
     v("name", name, "what metrics call it; default: its type");
+    v("path", path,
+      "reward_model: the folder of an XForSequenceClassification with one label, whose vocabulary is that of the "
+      "model");
     v("pattern", pattern, "regex: a regular expression; (?s) at its beginning lets a dot match newlines");
     v("column", column, "exact_match: the key of the data's records that holds the answer");
     v("extract", extract,

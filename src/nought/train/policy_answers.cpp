@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <limits>
 
 #include "nought/base/json.h"
 #include "nought/base/math.h"
@@ -21,10 +20,7 @@ namespace {
 /// memory, and short answers do not cost as much as long ones.
 constexpr int64_t kRowSizes = 8;
 
-Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
-double number_of(const Json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
+OrderedJson ordered_number(double value) { return std::isnan(value) ? OrderedJson() : OrderedJson(value); }
 
 RolloutOptions rollout_options(const AlignmentPlan& plan, const std::vector<int32_t>& stop_ids) {
   return {.max_completion_length = plan.policy_loss.max_completion_length,
@@ -48,10 +44,7 @@ void add_lengths(const std::string& name, const std::vector<double>& lengths, Na
 
 PolicyAnswers::PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const AnswerData> prompts,
                              const Options& options)
-    : setup_(setup),
-      prompts_(std::move(prompts)),
-      options_(options),
-      packing_(options.layout, options.whole_shares) {}
+    : setup_(setup), prompts_(std::move(prompts)), options_(options), packing_(options.layout, options.whole_shares) {}
 
 // --- what they are ---
 
@@ -97,14 +90,8 @@ void PolicyAnswers::write(const std::vector<int64_t>& prompts, const std::string
     answer.ids.assign(ids.begin(), ids.end());
     answer.ids.insert(answer.ids.end(), written[i].begin(), written[i].end());
   }
-  const std::string scored = found_by_first(world, setup_.model.context(), [&] {
-    Json list = Json::array();
-    for (const double score : judge()) list.push_back(number_or_null(score));
-    return list.dump();
-  });
-  scores_.clear();
-  for (const Json& score : Json::parse(scored)) scores_.push_back(number_of(score));
   pack();
+  scores_ = judge();
   if (options_.asks_policy) ask_policy();
   if (setup_.reference != nullptr) ask_reference();
   take_scores();
@@ -129,8 +116,8 @@ void PolicyAnswers::append_to(const std::filesystem::path& file, int64_t step) c
                      {"completion", answer.text},
                      {"ended", ended(answer)}};
     for (size_t k = 0; k < functions(); ++k)
-      line["rewards"][reward_name(alignment().rewards[k])] = OrderedJson(number_or_null(scores_[i * functions() + k]));
-    line["reward"] = OrderedJson(number_or_null(answer.reward));
+      line["rewards"][reward_name(alignment().rewards[k])] = ordered_number(scores_[i * functions() + k]);
+    line["reward"] = ordered_number(answer.reward);
     line["advantage"] = answer.advantage;
     out << line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
   }
@@ -141,20 +128,21 @@ void PolicyAnswers::append_to(const std::filesystem::path& file, int64_t step) c
 
 std::vector<double> PolicyAnswers::judge() {
   std::vector<Json> columns;  // one for each group
-  std::vector<WrittenAnswer> written;
-  const auto group = static_cast<size_t>(options_.generations);
-  columns.reserve(answers_.size() / group);
-  for (size_t i = 0; i < answers_.size(); ++i) {
-    if (i % group == 0) columns.push_back(Json::parse(prompts_->columns(answers_[i].prompt)));
-    answers_[i].text = text_of(answers_[i]);
-    written.push_back({columns.back(), answers_[i].text, answers_[i].written()});
-  }
-  std::vector<double> scores(answers_.size() * functions());
-  for (size_t k = 0; k < functions(); ++k) {
-    const std::vector<double> own = setup_.rewards[k]->of(written);
-    for (size_t i = 0; i < own.size(); ++i) scores[i * functions() + k] = own[i];
-  }
-  return scores;
+  const auto list = [&] {
+    const auto group = static_cast<size_t>(options_.generations);
+    std::vector<WrittenAnswer> written;
+    columns.reserve(answers_.size() / group);
+    for (size_t i = 0; i < answers_.size(); ++i) {
+      if (i % group == 0) columns.push_back(Json::parse(prompts_->columns(answers_[i].prompt)));
+      answers_[i].text = text_of(answers_[i]);
+      written.push_back({columns.back(), answers_[i].text, answers_[i].written()});
+    }
+    return written;
+  };
+  const auto scored = [&](std::optional<int64_t> pad, const auto& take) {
+    make_batches({.scored = true, .pad_token_id = pad}, take);
+  };
+  return setup_.judges.scores(std::ssize(answers_), list, scored);
 }
 
 void PolicyAnswers::take_scores() {
@@ -183,8 +171,7 @@ void PolicyAnswers::take_scores() {
 
 void PolicyAnswers::ask_policy() {
   note_phase(setup_.model.mesh().world(), "old log-probabilities");
-  const TokenLogs logs = token_logs(setup_.engine, setup_.model, setup_.decoder,
-                                    [this](const auto& take) { make_batches(take); }, lengths(),
+  const TokenLogs logs = token_logs(setup_.engine, setup_.model, setup_.decoder, batches_of_places(), lengths(),
                                     alignment().policy_loss.temperature);
   for (size_t i = 0; i < answers_.size(); ++i)
     answers_[i].written_logs = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
@@ -192,8 +179,8 @@ void PolicyAnswers::ask_policy() {
 
 void PolicyAnswers::ask_reference() {
   note_phase(setup_.model.mesh().world(), "reference");
-  const TokenLogs logs = setup_.reference->token_logs([this](const auto& take) { make_batches(take); }, lengths(),
-                                                      alignment().policy_loss.temperature);
+  const TokenLogs logs =
+      setup_.reference->token_logs(batches_of_places(), lengths(), alignment().policy_loss.temperature);
   for (size_t i = 0; i < answers_.size(); ++i)
     answers_[i].known = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
 }
@@ -255,33 +242,36 @@ std::vector<int64_t> PolicyAnswers::lengths() const {
   return lengths;
 }
 
-void PolicyAnswers::make_batches(const std::function<void(const Batch&)>& take) const {
+void PolicyAnswers::make_batches(const AnswerBatchOptions& options,
+                                 const std::function<void(const Batch&)>& take) const {
   for (const Share& share : shares_)
     for (int64_t micro = 0; micro < packing_.layout_of(share.parts).accumulation; ++micro)
-      take(make_batch(share, micro, *setup_.model.context().memory, /*places=*/true));
+      take(make_batch(share, micro, options, /*known=*/false));
 }
 
-std::vector<Batch> PolicyAnswers::batches(int64_t share, Memory& memory) const {
+MakeBatches PolicyAnswers::batches_of_places() const {
+  return [this](const auto& take) { make_batches({.places = true}, take); };
+}
+
+std::vector<Batch> PolicyAnswers::batches(int64_t share) const {
   const Share& own = shares_.at(static_cast<size_t>(share));
   std::vector<Batch> batches;
   for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
-    batches.push_back(make_batch(own, micro, memory, /*places=*/false));
+    batches.push_back(make_batch(own, micro, {}, /*known=*/true));
   return batches;
 }
 
-Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const {
+Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const {
   std::vector<JudgedAnswer> judged;
   for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
     const int64_t number = share.number * options_.layout.train_batch() + place;
     const Answer& answer = answers_[static_cast<size_t>(number)];
-    judged.push_back({.ids = answer.ids,
-                      .begin = answer.begin,
-                      .number = number,
-                      .wanted = std::span(&answer.advantage, 1),
-                      .written = answer.written_logs});
-    if (!places) judged.back().known = answer.known;
+    judged.push_back(
+        {.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = std::span(&answer.advantage, 1)});
+    if (known) judged.back().written = answer.written_logs, judged.back().known = answer.known;
   }
-  return batch_of_answers(memory, judged, {.length = share.row_tokens, .places = places});
+  options.length = share.row_tokens;
+  return batch_of_answers(*setup_.model.context().memory, judged, options);
 }
 
 double PolicyAnswers::weight(int64_t share, int first, int ranks) const {

@@ -19,8 +19,8 @@
 #include "nought/engine/sequence_pass.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/decoder.h"
-#include "nought/rewards/reward.h"
 #include "nought/text/tokenizer.h"
+#include "nought/train/answer_judges.h"
 #include "nought/train/reference_model.h"
 #include "nought/zero/sharded_model.h"
 
@@ -33,7 +33,7 @@ struct PolicySetup {
   Decoder& decoder;
   Engine& engine;
   ReferenceModel* reference;  // null unless the loss or rewards ask it
-  const std::vector<std::unique_ptr<Reward>>& rewards;
+  const AnswerJudges& judges;
   const Tokenizer& tokenizer;
   const std::vector<int32_t>& stop_ids;  // they end answers
 };
@@ -63,7 +63,7 @@ class PolicyAnswers {
   bool restore(const SafetensorsFile& file, int64_t count);
 
   /// This rank's part of a share.
-  std::vector<Batch> batches(int64_t share, Memory& memory) const;
+  std::vector<Batch> batches(int64_t share) const;
   /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
   double weight(int64_t share, int first, int ranks) const;
   int64_t tokens(int64_t share) const;
@@ -93,13 +93,13 @@ class PolicyAnswers {
   };
   const AlignmentPlan& alignment() const { return setup_.plan.alignment; }
   size_t per_share() const { return static_cast<size_t>(options_.layout.train_batch()); }
-  size_t functions() const { return setup_.rewards.size(); }
+  size_t functions() const { return setup_.judges.size(); }
   std::span<const Answer> of_share(int64_t share) const {
     return std::span(answers_).subspan(static_cast<size_t>(share) * per_share(), per_share());
   }
   /// The tokens of every answer, on all ranks. Collective.
   std::vector<std::vector<int32_t>> draw(const std::vector<int64_t>& prompts, const std::string& occasion) const;
-  /// [answers, functions]; on rank 0 alone.
+  /// [answers, functions]. Collective.
   std::vector<double> judge();
   /// Spreads the answers over ranks.
   void pack();
@@ -110,8 +110,10 @@ class PolicyAnswers {
   void take_scores();
   std::vector<int64_t> lengths() const;
   /// One batch after the other, of all answers, for passes that ask what a model says of them.
-  void make_batches(const std::function<void(const Batch&)>& take) const;
-  Batch make_batch(const Share& share, int64_t micro, Memory& memory, bool places) const;
+  void make_batches(const AnswerBatchOptions& options, const std::function<void(const Batch&)>& take) const;
+  MakeBatches batches_of_places() const;
+  /// The answers of a part of a share. known: what is known of their tokens is in the batch.
+  Batch make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const;
   std::string text_of(const Answer& answer) const;
   bool ended(const Answer& answer) const;
 

@@ -16,28 +16,6 @@ PromptOrder::PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, ui
                        prompts.num_pairs(), per_step_);
 }
 
-namespace {
-
-std::vector<std::unique_ptr<Reward>> judges_of(const AlignmentPlan& plan) {
-  std::vector<std::unique_ptr<Reward>> rewards;
-  for (const RewardConfig& each : plan.rewards)
-    rewards.push_back(make_reward(each, plan.policy_loss.max_completion_length));
-  return rewards;
-}
-
-void require_columns(const std::vector<std::unique_ptr<Reward>>& rewards, const AnswerData& prompts) {
-  for (int64_t i = 0; i < prompts.num_pairs(); ++i) {
-    const Json columns = Json::parse(prompts.columns(i));
-    try {
-      for (const auto& reward : rewards) reward->require_columns(columns);
-    } catch (const ConfigError& error) {
-      fail<ConfigError>("the prompt {} {}", columns.at("prompt").dump().substr(0, 60), error.what());
-    }
-  }
-}
-
-}  // namespace
-
 int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
   int64_t longest = 0;
   for (int64_t i = 0; i < prompts.num_pairs(); ++i) longest = std::max(longest, prompts.tokens_of_pair(i));
@@ -46,7 +24,7 @@ int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
 
 PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
                      ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
-                     const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
+                     const AnswerJudges& judges, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
     : plan_(plan),
       prompts_(std::move(prompts)),
       layout_(layout),
@@ -54,9 +32,8 @@ PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prom
       decoder_(decoder),
       stop_ids_(std::move(stop_ids)),
       order_(*prompts_, layout.train_batch() / plan.alignment.generations, plan.seed),
-      rewards_(judges_of(plan.alignment)),
       answers_(
-          {plan, model, decoder, engine, reference, rewards_, tokenizer, stop_ids_}, prompts_,
+          {plan, model, decoder, engine, reference, judges, tokenizer, stop_ids_}, prompts_,
           {.layout = layout,
            .generations = plan.alignment.generations,
            .whole_shares = plan.layout.stages() > 1,
@@ -65,7 +42,7 @@ PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prom
            .is_learned_once = !plan.alignment.learns_again(layout.accumulation)}),
       has_reference_(reference != nullptr),
       objective_(std::make_shared<PolicyObjective>(plan.alignment.policy_loss, numbers_)) {
-  require_columns(rewards_, *prompts_);
+  judges.require_columns(*prompts_);
   decoder_.set_objective(objective_);
 }
 
@@ -138,9 +115,9 @@ std::string PolicyRun::resume(const std::filesystem::path& checkpoint, int64_t s
 
 void PolicyRun::require_step(int64_t step) const { require(step == step_, "the answers are of another step"); }
 
-std::vector<Batch> PolicyRun::batches(int64_t step, Memory& memory) const {
+std::vector<Batch> PolicyRun::batches(int64_t step, Memory& /*memory*/) const {
   require_step(step);
-  return answers_.batches(share_of(step), memory);
+  return answers_.batches(share_of(step));
 }
 
 double PolicyRun::weight_of_step(int64_t step) const { return weight_of_step(step, 0, layout_.world_size); }

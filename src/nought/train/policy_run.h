@@ -50,7 +50,7 @@ class PolicyRun final : public StepSource {
   /// to.
   PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
             ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
-            const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
+            const AnswerJudges& judges, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
 
   /// Before step number `step`, counted from 0: writes its answers and judges them, unless a step before has.
   /// Collective.
@@ -94,7 +94,6 @@ class PolicyRun final : public StepSource {
   Decoder& decoder_;
   const std::vector<int32_t> stop_ids_;
   PromptOrder order_;
-  std::vector<std::unique_ptr<Reward>> rewards_;
   PolicyAnswers answers_;
   bool has_reference_ = false;
   int64_t step_ = -1, first_ = -1;  // first_: of the steps that answers_ are for

@@ -83,9 +83,10 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                                              engine_)
                  : nullptr),
       reference_(make_reference()),
+      judges_(plan_.alignment.of_rewards() ? std::make_unique<AnswerJudges>(plan_, mesh_, context) : nullptr),
       policy_(plan_.alignment.of_rewards()
                   ? std::make_unique<PolicyRun>(plan_, data_.pairs, batch_layout(plan, mesh_, nullptr), model_,
-                                                decoder_, engine_, reference_.get(), *tokenizer_,
+                                                decoder_, engine_, reference_.get(), *judges_, *tokenizer_,
                                                 ends_of_answers(data_, decoder_, *tokenizer_))
                   : nullptr),
       source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())

@@ -119,6 +119,7 @@ class Trainer {
   std::unique_ptr<AdapterRun> adapter_;        // null unless the run trains one
   std::unique_ptr<PairRun> pairs_;             // null unless the run learns from pairs
   std::unique_ptr<ReferenceModel> reference_;  // null unless a model beside is asked in each step
+  std::unique_ptr<AnswerJudges> judges_;       // null unless it learns from rewards of its own answers
   std::unique_ptr<PolicyRun> policy_;          // null unless it learns from rewards of its own answers
   const StepSource& source_;
   RunSteps steps_;

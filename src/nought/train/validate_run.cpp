@@ -294,6 +294,8 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(inputs.config.vocab_size);
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
+  for (const RewardConfig& reward : plan.alignment.rewards)
+    if (reward.type == RewardType::reward_model) check_reward_model(plan, reward, inputs.config.vocab_size, *tokenizer);
   inputs.tokenizer = tokenizer->name();
   inputs.data = look_at_data(plan, *tokenizer, options.text_bytes);
   if (inputs.data.whole) look_at_steps(plan, *inputs.data.whole, inputs);
