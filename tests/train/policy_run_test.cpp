@@ -173,6 +173,36 @@ TEST_F(PolicyRuns, of_rloo_are_rewarded_less_where_they_leave_their_reference) {
   expect_same(told, 2, [](Layout& layout) { layout.pipeline.ranks = 2; });
 }
 
+TEST_F(PolicyRuns, validate_with_prompts_that_are_held_out) {
+  plan.data.validation_fraction = 0.25, plan.layout.evaluation_rows = 3;
+  plan.layout.micro_batch = 3, plan.alignment.generations_to_validate = 5;
+  plan.alignment.policy_loss.beta = 0.1;
+  plan = with_other_steps(4, 3e-2);
+  plan.eval_strategy = EvalStrategy::steps, plan.eval_steps = 2;
+  const auto number = [](const Evaluation& evaluation, const std::string& name) {
+    for (const auto& [key, value] : evaluation.of_answers)
+      if (key == name) return value;
+    return -1.0;
+  };
+  const ToldRun told = test::run_plan(plan);
+  ASSERT_EQ(told.validations.size(), 2U);
+  const Evaluation &first = told.validations[0].second, &second = told.validations[1].second;
+  EXPECT_GE(number(first, "reward"), 0);
+  EXPECT_LE(number(first, "completions/max_length"), 6);
+  EXPECT_GT(number(second, "kl"), 0);
+  // Advantages of a group add up to nothing, and each is learned from once: what is left is the divergence.
+  EXPECT_GT(second.loss, -1e-2);
+  EXPECT_GE(first.targets, 4 * 5);
+  const ToldRun other = run_on(2, [](Layout& layout) { layout.accumulation = 2, layout.zero_stage = 3; });
+  for (const size_t at : {size_t{0}, size_t{1}}) {
+    const Evaluation &one = told.validations[at].second, &two = other.validations.at(at).second;
+    EXPECT_NEAR(two.loss, one.loss, 1e-5);
+    EXPECT_EQ(two.targets, one.targets);
+    for (size_t i = 0; i < one.of_answers.size(); ++i)
+      EXPECT_NEAR(two.of_answers.at(i).second, one.of_answers[i].second, 1e-5) << one.of_answers[i].first;
+  }
+}
+
 TEST_F(PolicyRuns, of_an_adapter_hold_to_what_it_began_with) {
   TempFolder base;
   plan.output_dir = (base / "model").string();

@@ -23,8 +23,8 @@ namespace {
 
 NOUGHT_FILE_SIZE(medium);
 
-using test::message_of;
 using test::MeshLayout;
+using test::message_of;
 using test::ToldRun;
 using test::TrainingRank;
 using testing::HasSubstr;
@@ -54,8 +54,7 @@ void expect_golden_scores_on(const MeshLayout& mesh) {
           std::vector<JudgedAnswer> texts;
           for (int64_t row = own.begin; row < own.end; ++row)
             texts.push_back({.ids = input.ids[static_cast<size_t>(row)], .number = row});
-          return batch_of_answers(*rank.context.memory, texts,
-                                  {.scored = true, .pad_token_id = model.pad_token_id()});
+          return batch_of_answers(*rank.context.memory, texts, {.scored = true, .pad_token_id = model.pad_token_id()});
         });
     const std::vector<double> scores = model.scores(
         [&](const auto& take) {

@@ -38,6 +38,7 @@ struct AlignmentConfig {
   Setting<double> min_p;
   Setting<double> repetition_penalty{1.0};
   Setting<int64_t> num_generations{8};
+  Setting<int64_t> num_generations_eval;
   Setting<int64_t> num_iterations{1};
   Setting<int64_t> steps_per_generation;
   Setting<int64_t> max_completion_length{512};
@@ -94,6 +95,8 @@ struct AlignmentConfig {
       "multiplied");
     v("num_generations", num_generations,
       "grpo, rloo: the answers to a prompt, which are compared with each other; rloo: 2 if it is not given");
+    v("num_generations_eval", num_generations_eval,
+      "grpo, rloo: the answers to a prompt that is held out, when rewards are validated; default: num_generations");
     v("num_iterations", num_iterations, "grpo, rloo: how often the same answers are learned from");
     v("steps_per_generation", steps_per_generation,
       "grpo, rloo: the micro-batches that answers are written for at once, a multiple of gradient_accumulation_steps; "

@@ -53,6 +53,7 @@ struct AlignmentPlan {
   std::optional<LeaveOneOutOptions> leave_one_out = {};  // rloo: what is made of rewards
   AnswerSampling sampling = {};                          // of methods of rewards: how answers are drawn
   int64_t generations = 8;                               // the same: the answers to a prompt
+  int64_t generations_to_validate = 8;                   // the same: the answers to a prompt that is held out
   int64_t iterations = 1;                                // the same: the steps that learn from each answer
   int64_t steps_per_generation = 0;         // the same: micro-batches that answers are written for; 0: those of a step
   std::vector<RewardConfig> rewards = {};   // the same: what judges them,

@@ -84,7 +84,11 @@ void take_answers(Resolver& r) {
   auto generations = r.section_value("alignment.num_generations", config.num_generations);
   if (plan.method == AlignmentMethod::rloo && !generations.given)
     generations.value = 2, generations.reason = "TRL's default for rloo";
-  plan.generations = r.note("num_generations", generations);
+  plan.generations = plan.generations_to_validate = r.note("num_generations", generations);
+  if (config.num_generations_eval.given)
+    plan.generations_to_validate = keys.take("num_generations_eval", config.num_generations_eval);
+  require<ConfigError>(plan.generations_to_validate > 0, "{}: expected a number > 0, got {}",
+                       r.origins.place("alignment.num_generations_eval"), plan.generations_to_validate);
   plan.policy_loss.max_completion_length = keys.take("max_completion_length", config.max_completion_length);
   plan.iterations = config.num_iterations.value, plan.steps_per_generation = config.steps_per_generation.value;
   if (config.num_iterations.given) keys.take("num_iterations", config.num_iterations);
@@ -152,6 +156,7 @@ void refuse_keys_of_rewards(const Resolver& r) {
   refuse("min_p", config.min_p.given);
   refuse("repetition_penalty", config.repetition_penalty.given);
   refuse("num_generations", config.num_generations.given);
+  refuse("num_generations_eval", config.num_generations_eval.given);
   refuse("num_iterations", config.num_iterations.given);
   refuse("steps_per_generation", config.steps_per_generation.given);
   refuse("max_completion_length", config.max_completion_length.given);
@@ -210,10 +215,6 @@ void check_rewards(const Resolver& r) {
                        "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
                        "(alignment.max_length, or what the model knows)",
                        r.origins.place("alignment.max_completion_length"), most, layout.seq_length);
-  require<ConfigError>(!r.plan.data.validates(),
-                       "alignment.method = {}: validation of rewards is not available yet: remove "
-                       "data.validation_fraction and data.validation_files",
-                       enum_name(alignment.method));
 }
 
 }  // namespace nought

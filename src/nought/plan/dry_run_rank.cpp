@@ -95,7 +95,7 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
 void ask_of_answers(Engine& engine, Decoder& decoder, Layout layout, Memory& memory) {
   decoder.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
   layout.has_written = !decoder.config().classifier, layout.has_known = false;  // the places of tokens
-  const Batch batch = empty_batch_of(layout, layout.micro_batch, memory);
+  const Batch batch = empty_batch_of(layout, std::max(layout.micro_batch, layout.evaluation_rows), memory);
   engine.evaluate(std::span(&batch, 1), 1);
 }
 

@@ -22,14 +22,15 @@ constexpr int64_t kRowSizes = 8;
 
 OrderedJson ordered_number(double value) { return std::isnan(value) ? OrderedJson() : OrderedJson(value); }
 
-RolloutOptions rollout_options(const AlignmentPlan& plan, const std::vector<int32_t>& stop_ids) {
+RolloutOptions rollout_options(const AlignmentPlan& plan, const std::vector<int32_t>& stop_ids, int64_t at_once) {
   return {.max_completion_length = plan.policy_loss.max_completion_length,
           .sampling = {.temperature = plan.policy_loss.temperature,
                        .top_k = plan.sampling.top_k,
                        .top_p = plan.sampling.top_p,
                        .min_p = plan.sampling.min_p,
                        .repetition_penalty = plan.sampling.repetition_penalty},
-          .stop_ids = stop_ids};
+          .stop_ids = stop_ids,
+          .sequences = at_once};
 }
 
 void add_lengths(const std::string& name, const std::vector<double>& lengths, NamedNumbers& numbers) {
@@ -68,7 +69,7 @@ std::vector<std::vector<int32_t>> PolicyAnswers::draw(const std::vector<int64_t>
   std::vector<std::vector<int32_t>> answers =
       write_answers(setup_.decoder, model.context(), model.options().dtype,
                     std::span(requests).subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size())),
-                    rollout_options(alignment(), setup_.stop_ids));
+                    rollout_options(alignment(), setup_.stop_ids, options_.at_once));
   model.expect({});
   if (together || samples.size() == 1) return answers;
   std::vector<std::vector<int32_t>> all;
@@ -261,10 +262,16 @@ std::vector<Batch> PolicyAnswers::batches(int64_t share) const {
   return batches;
 }
 
+void PolicyAnswers::each_batch(int64_t share, const std::function<void(const Batch&)>& take) const {
+  const Share& own = shares_.at(static_cast<size_t>(share));
+  for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
+    take(make_batch(own, micro, {}, /*known=*/true));
+}
+
 Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const {
   std::vector<JudgedAnswer> judged;
   for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
-    const int64_t number = share.number * options_.layout.train_batch() + place;
+    const int64_t number = share.number * options_.share + place;
     const Answer& answer = answers_[static_cast<size_t>(number)];
     judged.push_back(
         {.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = std::span(&answer.advantage, 1)});
@@ -286,6 +293,12 @@ double PolicyAnswers::weight(int64_t share, int first, int ranks) const {
 int64_t PolicyAnswers::tokens(int64_t share) const {
   int64_t tokens = 0;
   for (const Answer& answer : of_share(share)) tokens += std::ssize(answer.ids);
+  return tokens;
+}
+
+int64_t PolicyAnswers::written_tokens(int64_t share) const {
+  int64_t tokens = 0;
+  for (const Answer& answer : of_share(share)) tokens += std::ssize(answer.written());
   return tokens;
 }
 

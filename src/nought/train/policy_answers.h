@@ -41,8 +41,10 @@ struct PolicySetup {
 class PolicyAnswers {
  public:
   struct Options {
-    BatchLayout layout = {};      // of a share
+    BatchLayout layout = {};      // of the batches of a share
+    int64_t share = 0;            // its answers, as many as the layout has room for, or less
     int64_t generations = 1;      // answers to a prompt, neighbours
+    int64_t at_once = 64;         // how many a rank writes together
     bool whole_shares = false;    // a share has all micro-batches of the layout
     int64_t room = 0;             // the most tokens of a part of a share
     bool asks_policy = false;     // what it says of them is asked before anything is learned,
@@ -50,8 +52,8 @@ class PolicyAnswers {
   };
   PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const AnswerData> prompts, const Options& options);
 
-  /// Writes and judges answers to these prompts, in shares of as many answers as the layout has in a step. occasion:
-  /// another one draws other answers. The decoder's objective is lost. Collective.
+  /// Writes and judges answers to these prompts, which are whole shares. occasion: another one draws other answers. The
+  /// decoder's objective is lost. Collective.
   void write(const std::vector<int64_t>& prompts, const std::string& occasion);
   /// Adds a line of JSON for each answer. On rank 0.
   void append_to(const std::filesystem::path& file, int64_t step) const;
@@ -64,9 +66,13 @@ class PolicyAnswers {
 
   /// This rank's part of a share.
   std::vector<Batch> batches(int64_t share) const;
+  /// The same, one after the other.
+  void each_batch(int64_t share, const std::function<void(const Batch&)>& take) const;
   /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
   double weight(int64_t share, int first, int ranks) const;
   int64_t tokens(int64_t share) const;
+  /// The tokens of answers alone.
+  int64_t written_tokens(int64_t share) const;
   /// TRL's metrics.
   NamedNumbers metrics(int64_t share) const;
   /// The mean over tokens of what the policy that wrote them says less what the reference says; rewards are less by it.
@@ -92,7 +98,7 @@ class PolicyAnswers {
     int64_t row_tokens = 0;  // what each part is filled up to
   };
   const AlignmentPlan& alignment() const { return setup_.plan.alignment; }
-  size_t per_share() const { return static_cast<size_t>(options_.layout.train_batch()); }
+  size_t per_share() const { return static_cast<size_t>(options_.share); }
   size_t functions() const { return setup_.judges.size(); }
   std::span<const Answer> of_share(int64_t share) const {
     return std::span(answers_).subspan(static_cast<size_t>(share) * per_share(), per_share());

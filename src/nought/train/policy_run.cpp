@@ -1,9 +1,12 @@
 #include "nought/train/policy_run.h"
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <utility>
 
-#include "nought/base/json.h"
+#include "nought/base/math.h"
+#include "nought/infer/rollout.h"
 #include "nought/io/safetensors.h"
 #include "nought/io/safetensors_writer.h"
 
@@ -16,34 +19,73 @@ PromptOrder::PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, ui
                        prompts.num_pairs(), per_step_);
 }
 
-int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan) {
+namespace {
+
+/// A rank writes no more answers of a validation together than of a step.
+int64_t answers_at_once(const RunPlan& plan) {
+  const Layout& layout = plan.layout;
+  const int64_t of_step = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
+                          (layout.writes_answers_together() ? 1 : layout.data_ranks());
+  return std::clamp<int64_t>(of_step, 1, RolloutOptions().sequences);
+}
+
+}  // namespace
+
+int64_t longest_answer(const RunData& data, const AlignmentPlan& plan) {
   int64_t longest = 0;
-  for (int64_t i = 0; i < prompts.num_pairs(); ++i) longest = std::max(longest, prompts.tokens_of_pair(i));
+  for (const auto& prompts : {data.pairs, data.validation_pairs})
+    for (int64_t i = 0; prompts && i < prompts->num_pairs(); ++i)
+      longest = std::max(longest, prompts->tokens_of_pair(i));
   return longest + plan.policy_loss.max_completion_length;
 }
 
-PolicyRun::PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
-                     ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
-                     const AnswerJudges& judges, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
+PolicyRun::PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
+                     Decoder& decoder, Engine& engine, ReferenceModel* reference, const AnswerJudges& judges,
+                     const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
     : plan_(plan),
-      prompts_(std::move(prompts)),
+      prompts_(data.pairs),
       layout_(layout),
       model_(model),
       decoder_(decoder),
+      engine_(engine),
       stop_ids_(std::move(stop_ids)),
       order_(*prompts_, layout.train_batch() / plan.alignment.generations, plan.seed),
+      held_out_(data.validation_pairs),
       answers_(
           {plan, model, decoder, engine, reference, judges, tokenizer, stop_ids_}, prompts_,
           {.layout = layout,
+           .share = layout.train_batch(),
            .generations = plan.alignment.generations,
            .whole_shares = plan.layout.stages() > 1,
-           .room = layout.micro_batch * longest_answer(*prompts_, plan.alignment),
+           .room = layout.micro_batch * longest_answer(data, plan.alignment),
            .asks_policy = plan.alignment.learns_again(layout.accumulation) || plan.alignment.penalises_divergence(),
            .is_learned_once = !plan.alignment.learns_again(layout.accumulation)}),
       has_reference_(reference != nullptr),
       objective_(std::make_shared<PolicyObjective>(plan.alignment.policy_loss, numbers_)) {
   judges.require_columns(*prompts_);
+  if (held_out_) {
+    judges.require_columns(*held_out_);
+    validation_ = make_validation({plan, model, decoder, engine, reference, judges, tokenizer, stop_ids_});
+  }
   decoder_.set_objective(objective_);
+}
+
+std::unique_ptr<PolicyAnswers> PolicyRun::make_validation(const PolicySetup& setup) const {
+  const AlignmentPlan& alignment = plan_.alignment;
+  const int64_t all = held_out_->num_pairs() * alignment.generations_to_validate;
+  BatchLayout rows = layout_;
+  rows.micro_batch = plan_.layout.evaluation_rows;
+  rows.accumulation = ceil_div(all, rows.micro_batch * rows.world_size);
+  int64_t longest = 0;
+  for (int64_t i = 0; i < held_out_->num_pairs(); ++i) longest = std::max(longest, held_out_->tokens_of_pair(i));
+  return std::make_unique<PolicyAnswers>(
+      setup, held_out_,
+      PolicyAnswers::Options{.layout = rows,
+                             .share = all,
+                             .generations = alignment.generations_to_validate,
+                             .at_once = answers_at_once(plan_),
+                             .room = rows.micro_batch * (longest + alignment.policy_loss.max_completion_length),
+                             .asks_policy = alignment.penalises_divergence()});
 }
 
 void PolicyRun::begin_step(int64_t step) {
@@ -65,22 +107,41 @@ void PolicyRun::write_answers_of(int64_t first) {
 }
 
 NamedNumbers PolicyRun::metrics() const {
-  NamedNumbers numbers = answers_.metrics(share_of(step_));
-  for (const auto& each : distances()) numbers.push_back(each);
+  const int64_t share = share_of(step_);
+  NamedNumbers numbers = answers_.metrics(share);
+  for (const auto& each : distances(answers_, share, *numbers_)) numbers.push_back(each);
   return numbers;
 }
 
-NamedNumbers PolicyRun::distances() const {
-  std::vector<double> sums{numbers_->tokens, numbers_->kl, numbers_->low_clipped, numbers_->high_clipped,
-                           numbers_->ratios};
+Evaluation PolicyRun::validate() {
+  require(validation_ != nullptr, "a run without prompts to validate with");
+  const auto begin_time = std::chrono::steady_clock::now();
+  std::vector<int64_t> prompts(static_cast<size_t>(held_out_->num_pairs()));
+  std::iota(prompts.begin(), prompts.end(), 0);
+  validation_->write(prompts, "validation");
+  const auto numbers = std::make_shared<PolicyNumbers>();
+  decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss, numbers));
+  Evaluation result{.targets = validation_->written_tokens(0)};
+  const double weight = validation_->weight(0, 0, layout_.world_size);
+  validation_->each_batch(0,
+                          [&](const Batch& batch) { result.loss += engine_.evaluate(std::span(&batch, 1), weight); });
+  result.of_answers = validation_->metrics(0);
+  for (const auto& each : distances(*validation_, 0, *numbers)) result.of_answers.push_back(each);
+  decoder_.set_objective(objective_);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
+  return result;
+}
+
+NamedNumbers PolicyRun::distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& of) const {
+  std::vector<double> sums{of.tokens, of.kl, of.low_clipped, of.high_clipped, of.ratios};
   sum_over_ranks(model_, sums);
   const double ratios = std::max(sums[4], 1.0);
   NamedNumbers numbers{{"clip_ratio/low_mean", sums[2] / ratios},
                        {"clip_ratio/high_mean", sums[3] / ratios},
                        {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}};
   if (has_reference_)
-    numbers.emplace_back("kl", plan_.alignment.penalises_divergence() ? answers_.divergence(share_of(step_))
-                                                                      : sums[1] / std::max(sums[0], 1.0));
+    numbers.emplace_back(
+        "kl", plan_.alignment.penalises_divergence() ? answers.divergence(share) : sums[1] / std::max(sums[0], 1.0));
   return numbers;
 }
 

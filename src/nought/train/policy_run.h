@@ -17,6 +17,7 @@
 #include "nought/data/step_source.h"
 #include "nought/nn/policy_objective.h"
 #include "nought/train/policy_answers.h"
+#include "nought/train/run_data.h"
 
 namespace nought {
 
@@ -40,17 +41,17 @@ class PromptOrder {
   int64_t per_step_;
 };
 
-/// The most tokens of a prompt with an answer.
-int64_t longest_answer(const AnswerData& prompts, const AlignmentPlan& plan);
+/// The most tokens of a prompt with an answer, of those that are held out, too.
+int64_t longest_answer(const RunData& data, const AlignmentPlan& plan);
 
 class PolicyRun final : public StepSource {
  public:
   /// Makes the steps of the decoder learn from rewards. reference: null unless the loss asks it. stop_ids: the tokens
   /// that end an answer. All must outlive this object. ConfigError names a prompt that a reward can not judge answers
   /// to.
-  PolicyRun(const RunPlan& plan, std::shared_ptr<const AnswerData> prompts, const BatchLayout& layout,
-            ShardedModel& model, Decoder& decoder, Engine& engine, ReferenceModel* reference,
-            const AnswerJudges& judges, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
+  PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model, Decoder& decoder,
+            Engine& engine, ReferenceModel* reference, const AnswerJudges& judges, const Tokenizer& tokenizer,
+            std::vector<int32_t> stop_ids);
 
   /// Before step number `step`, counted from 0: writes its answers and judges them, unless a step before has.
   /// Collective.
@@ -61,6 +62,9 @@ class PolicyRun final : public StepSource {
   std::string resume(const std::filesystem::path& checkpoint, int64_t step);
   /// TRL's metrics of the answers of that step, which has been made. Collective.
   NamedNumbers metrics() const;
+  /// Writes and judges answers to the prompts that are held out, the same number for each, with the same seeds each
+  /// time: the loss that they would have, and their metrics. Collective.
+  Evaluation validate();
 
   /// The next are of the step that began last.
   std::vector<Batch> batches(int64_t step, Memory& memory) const override;
@@ -83,8 +87,9 @@ class PolicyRun final : public StepSource {
   int64_t share_of(int64_t step) const { return step % shares(); }
   /// Writes the answers of the steps from `first` on, and judges them.
   void write_answers_of(int64_t first);
-  /// How far the steps' losses are from the policy that wrote, and from the reference. Collective.
-  NamedNumbers distances() const;
+  /// How far losses are from the policy that wrote, and from the reference. Collective.
+  NamedNumbers distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& numbers) const;
+  std::unique_ptr<PolicyAnswers> make_validation(const PolicySetup& setup) const;
   void require_step(int64_t step) const;
 
   const RunPlan& plan_;
@@ -92,9 +97,12 @@ class PolicyRun final : public StepSource {
   BatchLayout layout_;
   ShardedModel& model_;
   Decoder& decoder_;
+  Engine& engine_;
   const std::vector<int32_t> stop_ids_;
   PromptOrder order_;
+  std::shared_ptr<const AnswerData> held_out_;  // null: nobody validates
   PolicyAnswers answers_;
+  std::unique_ptr<PolicyAnswers> validation_;
   bool has_reference_ = false;
   int64_t step_ = -1, first_ = -1;  // first_: of the steps that answers_ are for
   std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();

@@ -50,18 +50,18 @@ void check_reward_model(const RunPlan& plan, const RewardConfig& reward, int64_t
     require<ConfigError>(config.vocab_size == vocab_size,
                          "the model has {} tokens, and the one that is trained {}: they must read the same tokens",
                          config.vocab_size, vocab_size);
-    require<ConfigError>(
-        !holds_tokenizer(reward.path.value) || make_tokenizer(reward.path.value)->fingerprint() == tokenizer.fingerprint(),
-        "its tokenizer gives texts other tokens than {}: they must be the same", tokenizer.name());
+    require<ConfigError>(!holds_tokenizer(reward.path.value) ||
+                             make_tokenizer(reward.path.value)->fingerprint() == tokenizer.fingerprint(),
+                         "its tokenizer gives texts other tokens than {}: they must be the same", tokenizer.name());
     Decoder(config).require_positions(plan.layout.seq_length);
   });
 }
 
 RewardModel::RewardModel(const RunPlan& plan, const RewardConfig& reward, const Mesh& mesh, const Context& context)
-    : decoder_(reward_model_config(plan, reward), {}, {},
-               ModelRanks(mesh, plan.layout.sequence_parallel,
-                          pipeline_cut_of(plan, ModelConfig::from_folder(reward.path.value)),
-                          plan.layout.context_method)),
+    : decoder_(
+          reward_model_config(plan, reward), {}, {},
+          ModelRanks(mesh, plan.layout.sequence_parallel,
+                     pipeline_cut_of(plan, ModelConfig::from_folder(reward.path.value)), plan.layout.context_method)),
       model_(context, mesh, decoder_, reference_sharding(plan.layout)),
       engine_(model_) {
   engine_.set_schedule(schedule_at(mesh, plan.layout.pipeline));

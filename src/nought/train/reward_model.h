@@ -1,7 +1,7 @@
 // RewardModel: a classifier with one label that says how good answers are, beside the model that is trained.
 //
-// Design goals: it reads the tokens of a prompt with its answer as the model wrote them, so that both must have the same
-// vocabulary; its weights are frozen, and lie over the same ranks at the same stage, as those of a reference do.
+// Design goals: it reads the tokens of a prompt with its answer as the model wrote them, so that both must have the
+// same vocabulary; its weights are frozen, and lie over the same ranks at the same stage, as those of a reference do.
 // Non-goals: models that read texts by a tokenizer or a chat template of their own.
 #pragma once
 

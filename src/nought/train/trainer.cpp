@@ -85,8 +85,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       reference_(make_reference()),
       judges_(plan_.alignment.of_rewards() ? std::make_unique<AnswerJudges>(plan_, mesh_, context) : nullptr),
       policy_(plan_.alignment.of_rewards()
-                  ? std::make_unique<PolicyRun>(plan_, data_.pairs, batch_layout(plan, mesh_, nullptr), model_,
-                                                decoder_, engine_, reference_.get(), *judges_, *tokenizer_,
+                  ? std::make_unique<PolicyRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,
+                                                engine_, reference_.get(), *judges_, *tokenizer_,
                                                 ends_of_answers(data_, decoder_, *tokenizer_))
                   : nullptr),
       source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())
@@ -402,8 +402,9 @@ void Trainer::validate() {
   validated_ = steps_.made();
   if (!data_.validation && !data_.validation_pairs) return;
   const Evaluation result =
-      pairs_ ? pairs_->validate()
-             : evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
+      pairs_    ? pairs_->validate()
+      : policy_ ? policy_->validate()
+                : evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
   recorder_.forget();
   // What is compared are checkpoints: those that are due, and the last.
   if (plan_.best && (calendar().saves_after(validated_) || validated_ == plan_.max_steps))

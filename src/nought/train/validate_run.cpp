@@ -128,7 +128,7 @@ void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) 
   if (plan.alignment.of_rewards()) {
     const PromptOrder order(*data.pairs, layout.train_batch() / plan.alignment.generations, plan.seed);
     inputs.steps_per_epoch = order.steps_for(1) * plan.alignment.iterations,
-    inputs.row_tokens = layout.micro_batch * longest_answer(*data.pairs, plan.alignment);
+    inputs.row_tokens = layout.micro_batch * longest_answer(data, plan.alignment);
   } else if (data.pairs) {
     const AnswerSampler sampler(data.pairs, sampler_options(plan, inputs.config, layout));
     inputs.steps_per_epoch = sampler.steps_for(1), inputs.row_tokens = sampler.row_tokens();
