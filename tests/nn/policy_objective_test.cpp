@@ -59,6 +59,22 @@ TEST(PolicyObjective, of_whole_answers_is_the_ratio_of_their_probabilities) {
   EXPECT_NEAR(numbers->ratios, 2, 1e-12);
 }
 
+TEST(PolicyObjective, learns_nothing_from_answers_that_do_not_count) {
+  const Context context = Context::reference();
+  const std::vector<double> losses{0, 1.05, 0.42, 0, 1.93, 0.95, 1.49};
+  Batch batch = answers(*context.memory);
+  const PolicyObjective objective({.type = PolicyLossType::grpo, .beta = 0.2});
+  const double both = objective.weigh(context, batch, losses, nullptr).loss;
+  batch.sequences.all[0].wanted = {0.8, 0};
+  const WeighedObjective::Weighed second = objective.weigh(context, batch, losses, nullptr);
+  batch.sequences.all[0].wanted = {0.8, 1}, batch.sequences.all[1].wanted = {-1.1, 0};
+  EXPECT_NEAR(second.loss + objective.weigh(context, batch, losses, nullptr).loss, both, 1e-12);
+  EXPECT_EQ(second.weights[1], 0);
+  EXPECT_NE(second.weights[4], 0);
+  EXPECT_EQ(objective.weight(batch), 2);
+  EXPECT_EQ(PolicyObjective({.type = PolicyLossType::dapo}).weight(batch), 2);  // the first one's tokens
+}
+
 TEST(PolicyObjective, counts_tokens_or_answers_and_what_was_clipped) {
   const Context context = Context::reference();
   const Batch batch = answers(*context.memory);

@@ -173,6 +173,20 @@ TEST_F(PolicyRuns, of_rloo_are_rewarded_less_where_they_leave_their_reference) {
   expect_same(told, 2, [](Layout& layout) { layout.pipeline.ranks = 2; });
 }
 
+TEST_F(PolicyRuns, learn_nothing_from_truncated_answers_if_they_are_told_so) {
+  plan.alignment.masks_truncated = true;
+  plan.alignment.policy_loss.beta = 0.1;
+  plan = with_other_steps(3, 3e-2);
+  const ToldRun told = test::run_plan(plan);
+  for (const StepReport& step : told.steps) EXPECT_TRUE(std::isfinite(step.loss));
+  expect_same(told, 2, [](Layout& layout) { layout.accumulation = 2, layout.zero_stage = 3; });
+  plan.model_config["eos_token_id"] = Json::array({255});  // no answer ends
+  plan.output_dir = (folder / "none").string();
+  const ToldRun none = test::run_plan(plan);
+  EXPECT_EQ(numbers(none, "completions/clipped_ratio")[0], 1);
+  for (const double loss : none.losses()) EXPECT_EQ(loss, 0);
+}
+
 TEST_F(PolicyRuns, validate_with_prompts_that_are_held_out) {
   plan.data.validation_fraction = 0.25, plan.layout.evaluation_rows = 3;
   plan.layout.micro_batch = 3, plan.alignment.generations_to_validate = 5;

@@ -91,6 +91,8 @@ void take_answers(Resolver& r) {
                        r.origins.place("alignment.num_generations_eval"), plan.generations_to_validate);
   plan.policy_loss.max_completion_length = keys.take("max_completion_length", config.max_completion_length);
   plan.iterations = config.num_iterations.value, plan.steps_per_generation = config.steps_per_generation.value;
+  if (config.mask_truncated_completions.given)
+    plan.masks_truncated = keys.take("mask_truncated_completions", config.mask_truncated_completions);
   if (config.num_iterations.given) keys.take("num_iterations", config.num_iterations);
   require<ConfigError>(plan.iterations > 0, "{}: expected a number > 0, got {}",
                        r.origins.place("alignment.num_iterations"), plan.iterations);
@@ -160,6 +162,7 @@ void refuse_keys_of_rewards(const Resolver& r) {
   refuse("num_iterations", config.num_iterations.given);
   refuse("steps_per_generation", config.steps_per_generation.given);
   refuse("max_completion_length", config.max_completion_length.given);
+  refuse("mask_truncated_completions", config.mask_truncated_completions.given);
   refuse("reward_funcs", config.reward_funcs.given);
   refuse("reward_weights", config.reward_weights.given);
   of_one("delta", config.delta.given, AlignmentMethod::grpo);

@@ -18,7 +18,7 @@ struct BatchSequence {
   double reference = 0;  // the log-probability of its answer under the reference model
   AnswerLabel label = AnswerLabel::unjudged;
   /// What a classifier's head should say of it (score_loss()); of the chosen answer of a pair, the margin by which it
-  /// should be ahead, if there is one; of an answer that a policy wrote, its advantage.
+  /// should be ahead, if there is one; of an answer that a policy wrote, its advantage, and 0 if it counts nothing.
   std::vector<double> wanted = {};
 };
 

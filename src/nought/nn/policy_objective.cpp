@@ -47,7 +47,8 @@ WeighedObjective::Weighed TokenLogsObjective::weigh(const Context&, const Batch&
 
 double PolicyObjective::weight(const Batch& batch) const {
   double count = 0;
-  for (const BatchSequence& each : batch.sequences.all) count += options_.counts_tokens() ? each.targets : 1;
+  for (const BatchSequence& each : batch.sequences.all)
+    count += !options_.counts_tokens() ? 1 : counts(each) ? each.targets : 0;
   return count * batch.sequences.share;
 }
 
@@ -68,6 +69,7 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
   }
   Weighed weighed{.loss = 0, .weights = std::vector<float>(losses.size())};
   tokens.each([&](size_t i, size_t of) {
+    if (!counts(all[of])) return;
     const double log_ratio = whole ? ratios[of] : tokens.log_ratio(i), advantage = all[of].wanted.at(0);
     const PolicyToken token = policy_token(options_, log_ratio, advantage, tokens.policy(i), tokens.reference(i));
     const double weight = weight_of(all[of]);

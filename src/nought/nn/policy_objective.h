@@ -50,6 +50,8 @@ class PolicyObjective final : public WeighedObjective {
   double temperature() const override { return options_.temperature; }
 
  private:
+  /// Whether anything is learned from it.
+  static bool counts(const BatchSequence& sequence) { return sequence.wanted.size() < 2 || sequence.wanted[1] != 0; }
   /// What the tokens of a sequence count.
   double weight_of(const BatchSequence& sequence) const;
   /// What the logarithm of the ratio of a token counts in that of its sequence.

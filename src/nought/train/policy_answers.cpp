@@ -119,7 +119,7 @@ void PolicyAnswers::append_to(const std::filesystem::path& file, int64_t step) c
     for (size_t k = 0; k < functions(); ++k)
       line["rewards"][reward_name(alignment().rewards[k])] = ordered_number(scores_[i * functions() + k]);
     line["reward"] = ordered_number(answer.reward);
-    line["advantage"] = answer.advantage;
+    line["advantage"] = answer.wanted[0];
     out << line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
   }
   require<IoError>(static_cast<bool>(out.flush()), "{}: could not be written: is the disk full?", file.string());
@@ -153,7 +153,7 @@ void PolicyAnswers::take_scores() {
   if (plan.penalises_divergence())
     for (Answer& answer : answers_) {
       answer.divergence = 0;
-      for (auto at = static_cast<size_t>(answer.begin); at < answer.ids.size(); ++at)
+      for (auto at = static_cast<size_t>(answer.begin); counts(answer) && at < answer.ids.size(); ++at)
         answer.divergence += double{answer.written_logs[at]} - double{answer.known[at]};
       divergences.push_back(answer.divergence);
       // Learned from once, the policy is the one that wrote: its ratio to itself is 1 to the last digit.
@@ -166,8 +166,10 @@ void PolicyAnswers::take_scores() {
   } else {
     advantages = advantages_of(scores_, plan.reward_weights, options_.generations, plan.reward_scale);
   }
-  for (size_t i = 0; i < answers_.size(); ++i)
-    answers_[i].reward = totals[i], answers_[i].compared = compared[i], answers_[i].advantage = advantages[i];
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    answers_[i].reward = totals[i], answers_[i].compared = compared[i];
+    answers_[i].wanted = {advantages[i], counts(answers_[i]) ? 1.0 : 0.0};
+  }
 }
 
 void PolicyAnswers::ask_policy() {
@@ -218,8 +220,8 @@ NamedNumbers PolicyAnswers::metrics(int64_t share) const {
 double PolicyAnswers::divergence(int64_t share) const {
   double sum = 0, tokens = 0;
   for (const Answer& answer : of_share(share))
-    sum += answer.divergence, tokens += static_cast<double>(answer.written().size());
-  return sum / tokens;
+    if (counts(answer)) sum += answer.divergence, tokens += static_cast<double>(answer.written().size());
+  return sum / std::max(tokens, 1.0);
 }
 
 // --- what is learned from ---
@@ -273,8 +275,7 @@ Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOp
   for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
     const int64_t number = share.number * options_.share + place;
     const Answer& answer = answers_[static_cast<size_t>(number)];
-    judged.push_back(
-        {.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = std::span(&answer.advantage, 1)});
+    judged.push_back({.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = answer.wanted});
     if (known) judged.back().written = answer.written_logs, judged.back().known = answer.known;
   }
   options.length = share.row_tokens;
@@ -285,7 +286,8 @@ double PolicyAnswers::weight(int64_t share, int first, int ranks) const {
   double weight = 0;
   for (const int64_t place : packing_.places_of(shares_.at(static_cast<size_t>(share)).parts, first, ranks)) {
     const Answer& answer = of_share(share)[static_cast<size_t>(place)];
-    weight += alignment().policy_loss.counts_tokens() ? static_cast<double>(answer.written().size()) : 1;
+    const double tokens = counts(answer) ? static_cast<double>(answer.written().size()) : 0;
+    weight += alignment().policy_loss.counts_tokens() ? tokens : 1;
   }
   return weight;
 }

@@ -5,6 +5,7 @@
 // answers are written (train/policy_run.h).
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -66,7 +67,7 @@ class PolicyAnswers {
 
   /// This rank's part of a share.
   std::vector<Batch> batches(int64_t share) const;
-  /// The same, one after the other.
+  /// Likewise one after the other.
   void each_batch(int64_t share, const std::function<void(const Batch&)>& take) const;
   /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
   double weight(int64_t share, int first, int ranks) const;
@@ -86,7 +87,8 @@ class PolicyAnswers {
     std::string text = {};  // what it says, on rank 0 alone
     // compared: the reward that is compared with those of others, after penalties; divergence: the logarithm of the
     // ratio of what the policy that wrote it says of it to what the reference says.
-    double reward = 0, compared = 0, advantage = 0, divergence = 0;
+    double reward = 0, compared = 0, divergence = 0;
+    std::array<double, 2> wanted{};  // its advantage, and 0 if it counts nothing: see BatchSequence
     // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
     std::vector<float> written_logs = {}, known = {};
 
@@ -122,6 +124,8 @@ class PolicyAnswers {
   Batch make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const;
   std::string text_of(const Answer& answer) const;
   bool ended(const Answer& answer) const;
+  /// Whether anything is learned from it.
+  bool counts(const Answer& answer) const { return !alignment().masks_truncated || ended(answer); }
 
   PolicySetup setup_;
   std::shared_ptr<const AnswerData> prompts_;

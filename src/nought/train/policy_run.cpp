@@ -122,7 +122,7 @@ Evaluation PolicyRun::validate() {
   const auto numbers = std::make_shared<PolicyNumbers>();
   decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss, numbers));
   Evaluation result{.targets = validation_->written_tokens(0)};
-  const double weight = validation_->weight(0, 0, layout_.world_size);
+  const double weight = std::max(validation_->weight(0, 0, layout_.world_size), 1.0);
   validation_->each_batch(0,
                           [&](const Batch& batch) { result.loss += engine_.evaluate(std::span(&batch, 1), weight); });
   result.of_answers = validation_->metrics(0);
@@ -181,7 +181,10 @@ std::vector<Batch> PolicyRun::batches(int64_t step, Memory& /*memory*/) const {
   return answers_.batches(share_of(step));
 }
 
-double PolicyRun::weight_of_step(int64_t step) const { return weight_of_step(step, 0, layout_.world_size); }
+// At least 1, as in TRL: of a step whose answers count nothing nothing is learned.
+double PolicyRun::weight_of_step(int64_t step) const {
+  return std::max(weight_of_step(step, 0, layout_.world_size), 1.0);
+}
 
 double PolicyRun::weight_of_step(int64_t step, int first, int ranks) const {
   require_step(step);

@@ -1,6 +1,7 @@
 #include "nought/train/probe_policy.h"
 
 #include <algorithm>
+#include <array>
 
 #include "nought/data/answer_batch.h"
 #include "nought/io/safetensors.h"
@@ -83,6 +84,12 @@ ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInpu
   const Context& context = model.context();
   const std::vector<double> advantages = advantages_of(input, plan);
   const PairInput& rows = input.rows;
+  std::vector<std::array<double, 2>> wanted;
+  for (size_t row = 0; row < rows.ids.size(); ++row) {
+    const std::vector<int64_t>& ends = decoder.config().eos_token_ids;
+    const bool ended = std::find(ends.begin(), ends.end(), rows.ids[row].back()) != ends.end();
+    wanted.push_back({advantages[row], ended || !plan.masks_truncated ? 1.0 : 0.0});
+  }
   const std::vector<Batch> batches =
       probe_batches(std::ssize(rows.ids), model.mesh().group(Group::samples), steps.micro_batches, [&](Interval own) {
         std::vector<JudgedAnswer> answers;
@@ -90,7 +97,7 @@ ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInpu
           const auto at = static_cast<size_t>(row);
           JudgedAnswer& answer = answers.emplace_back();
           answer.ids = rows.ids[at], answer.begin = rows.begins[at], answer.number = row;
-          answer.wanted = std::span(&advantages[at], 1);
+          answer.wanted = wanted[at];
           if (!input.written.empty()) answer.written = input.written[at];
           if (!input.known.empty() && !plan.leave_one_out) answer.known = input.known[at];
         }
@@ -101,8 +108,10 @@ ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInpu
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   double weight = 0;
   for (size_t row = 0; row < rows.ids.size(); ++row)
-    weight += plan.policy_loss.counts_tokens() ? static_cast<double>(std::ssize(rows.ids[row]) - rows.begins[row]) : 1;
-  auto [loss, output] = probe_pass(engine, model, decoder, batches, weight, gradients);
+    weight += plan.policy_loss.counts_tokens()
+                  ? wanted[row][1] * static_cast<double>(std::ssize(rows.ids[row]) - rows.begins[row])
+                  : 1;
+  auto [loss, output] = probe_pass(engine, model, decoder, batches, std::max(weight, 1.0), gradients);
   if (model.mesh().world().rank() != 0) return {};
   add_numbers(context, "advantages", {std::ssize(advantages)}, advantages, output);
   add_numbers(context, "loss", {}, std::span(&loss, 1), output);
