@@ -7,7 +7,7 @@
 #   context 30 steps of three models on every mesh of 8 ranks of which 2 or 4 share sequences, by each method at every
 #           ZeRO stage (minutes)
 #   adapters 30 steps of a decomposed adapter with dropout on every mesh of 8 ranks at every ZeRO stage (a minute)
-#   align   runs that learn from rewards on every mesh of 2 ranks, at every ZeRO stage (seconds)
+#   align   runs that learn from rewards, and reward models, on every mesh of 2 ranks at every ZeRO stage (half a minute)
 #   virtual 30 steps of two models in f32 and bf16 on 1, 2, 4 and 8 ranks of 8 virtual ones, at every ZeRO stage, offloaded
 #           and not, by their bits (minutes)
 #   golden  every golden family on every kind of mesh, of which each run has one for each structure (minutes)
@@ -28,7 +28,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [data]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*:RewardModel*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
 all=(flips meshes context adapters align virtual golden long offload data grammar marked elastic kills)
 
 for name in "$@"; do

@@ -135,6 +135,8 @@ TEST(Alignment, grpo_has_trls_keys_and_defaults) {
   EXPECT_EQ(drawn.sampling.repetition_penalty, 1.2);
   EXPECT_NE(refusal(R"({"method": "grpo", "top_p": 0})").find("top_p: expected a number > 0"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "top_k": -1})").find("top_k: expected"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "top_entropy_quantile": 0})").find("expected a number > 0 and <= 1, got 0"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "min_p": 2})").find("min_p: expected"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "num_generations": 1})").find("2 answers or more"), std::string::npos);
 }

@@ -72,6 +72,23 @@ TEST(PolicyLoss, advantages_over_the_others_leave_ones_own_reward_out) {
               ElementsAre(DoubleNear(-2 / by, 1e-12), 0, DoubleNear(2 / by, 1e-12), 0, 0, 0));
 }
 
+TEST(PolicyLoss, ratios_pass_the_bound_on_the_side_of_their_advantage) {
+  EXPECT_EQ(clipping_of({}, 1.3, 1), Clipping::high);
+  EXPECT_EQ(clipping_of({}, 1.3, -1), Clipping::none);
+  EXPECT_EQ(clipping_of({}, 0.7, -1), Clipping::low);
+  EXPECT_EQ(clipping_of({.delta = 1.1}, 1.3, 1), Clipping::none);
+  const PolicyLossOptions cispo{.type = PolicyLossType::cispo, .epsilon_high = 1.28};
+  EXPECT_EQ(clipping_of(cispo, 1.3, 1), Clipping::high);
+  EXPECT_EQ(clipping_of(cispo, 0.1, -1), Clipping::none);
+}
+
+TEST(PolicyLoss, quantiles_are_those_of_torch) {
+  EXPECT_EQ(quantile_of({4, 1, 2}, 0.5), 2);
+  EXPECT_NEAR(quantile_of({1, 2, 3, 5}, 0.8), 3.8, 1e-12);
+  EXPECT_EQ(quantile_of({7}, 0.3), 7);
+  EXPECT_EQ(quantile_of({1, 2}, 1), 2);
+}
+
 TEST(PolicyLoss, rewards_are_clipped_before_the_divergence_is_taken_off) {
   const LeaveOneOutOptions options{.beta = 0.5, .clip_range = {{-1, 2}}};
   const std::vector<double> totals{3, -4, kNone};

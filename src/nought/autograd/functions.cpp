@@ -275,6 +275,29 @@ RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights) {
   };
 }
 
+void entropy_parts(const Context& context, const RowLoss& rows, const LogitRows& some, int64_t vocabulary,
+                   const Tensor& logs, const Tensor& means) {
+  // The gradient of a cross-entropy by the logits is p - e_t: its product with them is the mean less z_t. It is formed
+  // in place, on copies of a few rows, which stay in the caches; all ranks take as many.
+  constexpr int64_t kWidened = int64_t{1} << 20;
+  const int64_t count = some.logits.rows(), stride = std::max<int64_t>(kWidened / vocabulary, 16);
+  for (int64_t begin = 0; begin < count; begin += stride) {
+    const Interval own{begin, std::min(begin + stride, count)};
+    const Interval tokens{some.tokens.begin + own.begin, some.tokens.begin + own.end};
+    const Tensor part = some.logits.slice(own.begin, own.end);
+    const Tensor wide = context.empty(part.shape(), logs.dtype(), Category::workspace),
+                 gradient = context.empty(part.shape(), logs.dtype(), Category::workspace);
+    context.run(Cast{.x = part, .y = wide});
+    context.run(Cast{.x = part, .y = gradient});
+    rows(context, {.tokens = tokens,
+                   .logits = gradient,
+                   .losses = logs.flat(tokens.begin, tokens.end),
+                   .gradient = true,
+                   .gradient_scale = 1});
+    context.run(DotRows{.a = gradient, .b = wide, .out = means.flat(tokens.begin, tokens.end)});
+  }
+}
+
 Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const Tensor& targets, double gradient_scale,
                        double softcap) {
   require<ShapeError>(targets.numel() == x.value.rows(), "{} tokens but {} targets", x.value.rows(), targets.numel());

@@ -58,6 +58,13 @@ using RowLoss = std::function<void(const Context&, const LogitRows&)>;
 /// CrossEntropy against targets ([tokens] i32), each times its weight (f32 of as many elements; undefined: 1).
 RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 
+/// What the entropy of each row's probabilities is the difference of, less if the target's logit is z_t: with l the
+/// logarithm of the sum of exponentials, logs gets l - z_t, and means the mean of the logits by their probabilities
+/// less z_t. losses of `rows` are cross-entropies without weights; both are 0 where the target is ignored. vocabulary:
+/// the columns of all ranks, where each has some: then these are parts, as losses are.
+void entropy_parts(const Context& context, const RowLoss& rows, const LogitRows& some, int64_t vocabulary,
+                   const Tensor& logs, const Tensor& means);
+
 /// What is added to logits: z B^T of an adapter, z: [tokens, rank], b: [vocabulary, rank], and a bias, [vocabulary].
 struct AddedLogits {
   Var z = {};

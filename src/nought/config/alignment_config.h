@@ -42,6 +42,7 @@ struct AlignmentConfig {
   Setting<int64_t> num_iterations{1};
   Setting<int64_t> steps_per_generation;
   Setting<int64_t> max_completion_length{512};
+  Setting<double> top_entropy_quantile{1.0};
   Setting<bool> mask_truncated_completions{false};
   Setting<std::vector<RewardConfig>> reward_funcs;
   Setting<std::vector<double>> reward_weights;
@@ -103,6 +104,8 @@ struct AlignmentConfig {
       "grpo, rloo: the micro-batches that answers are written for at once, a multiple of gradient_accumulation_steps; "
       "default: those of a step");
     v("max_completion_length", max_completion_length, "grpo, rloo: the most tokens of an answer");
+    v("top_entropy_quantile", top_entropy_quantile,
+      "grpo: advantages count for the share of the step's tokens where the model was least sure alone; 1: for all");
     v("mask_truncated_completions", mask_truncated_completions,
       "grpo, rloo: nothing is learned from answers that max_completion_length has cut; their rewards count in the "
       "advantages of others");

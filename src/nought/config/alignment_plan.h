@@ -56,6 +56,7 @@ struct AlignmentPlan {
   int64_t generations_to_validate = 8;                   // the same: the answers to a prompt that is held out
   int64_t iterations = 1;                                // the same: the steps that learn from each answer
   int64_t steps_per_generation = 0;         // the same: micro-batches that answers are written for; 0: those of a step
+  double top_entropy = 1;                   // the same: advantages count for this share of tokens, the least sure
   bool masks_truncated = false;             // the same: nothing is learned from answers without an end
   std::vector<RewardConfig> rewards = {};   // the same: what judges them,
   std::vector<double> reward_weights = {};  // and what each counts

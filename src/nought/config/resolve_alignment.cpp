@@ -212,6 +212,7 @@ std::string AlignmentPlan::describe() const {
       text +=
           fmt::format(", rewards in [{}, {}]", leave_one_out->clip_range->front(), leave_one_out->clip_range->back());
     if (!ref_model.empty()) text += fmt::format(", ref_model {}", ref_model);
+    if (top_entropy < 1) text += fmt::format(", top_entropy_quantile {}", top_entropy);
     if (masks_truncated) text += ", without truncated answers";
     if (iterations > 1) text += fmt::format(", {} iterations", iterations);
     if (steps_per_generation > 0) text += fmt::format(", {} steps_per_generation", steps_per_generation);

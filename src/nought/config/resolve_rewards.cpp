@@ -119,6 +119,11 @@ void take_grpo(Resolver& r) {
   if (config.delta.given) loss.delta = PolicyKeys{r}.positive("delta", config.delta);
   loss.corrects_kl = config.use_bias_correction_kl.value, loss.level = config.importance_sampling_level.value;
   r.plan.alignment.reward_scale = config.scale_rewards.value;
+  const double share = config.top_entropy_quantile.value;
+  require<ConfigError>(0 < share && share <= 1, "{}: expected a number > 0 and <= 1, got {}",
+                       r.origins.place("alignment.top_entropy_quantile"), share);
+  if (config.top_entropy_quantile.given)
+    r.plan.alignment.top_entropy = PolicyKeys{r}.take("top_entropy_quantile", config.top_entropy_quantile);
 }
 
 /// The loss is that of whole answers, and the divergence from the reference is a part of their rewards.
@@ -168,6 +173,7 @@ void refuse_keys_of_rewards(const Resolver& r) {
   of_one("delta", config.delta.given, AlignmentMethod::grpo);
   of_one("use_bias_correction_kl", config.use_bias_correction_kl.given, AlignmentMethod::grpo);
   of_one("importance_sampling_level", config.importance_sampling_level.given, AlignmentMethod::grpo);
+  of_one("top_entropy_quantile", config.top_entropy_quantile.given, AlignmentMethod::grpo);
   of_one("scale_rewards", config.scale_rewards.given, AlignmentMethod::grpo);
   of_one("normalize_advantages", config.normalize_advantages.given, AlignmentMethod::rloo);
   of_one("reward_clip_range", config.reward_clip_range.given, AlignmentMethod::rloo);

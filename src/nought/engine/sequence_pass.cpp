@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "nought/nn/policy_objective.h"
-
 namespace nought {
 
 void sum_over_ranks(ShardedModel& model, SequenceSums& sums) {
@@ -11,13 +9,13 @@ void sum_over_ranks(ShardedModel& model, SequenceSums& sums) {
 }
 
 TokenLogs token_logs(Engine& engine, ShardedModel& model, Decoder& decoder, const MakeBatches& batches,
-                     std::span<const int64_t> lengths, double temperature) {
+                     std::span<const int64_t> lengths, double temperature, TokenNumber which) {
   TokenLogs result;
   result.begins.resize(lengths.size());
   std::exclusive_scan(lengths.begin(), lengths.end(), result.begins.begin(), int64_t{0});
   const auto all = static_cast<size_t>(std::reduce(lengths.begin(), lengths.end()));
   const auto logs = std::make_shared<SequenceSums>(all);
-  decoder.set_objective(std::make_shared<TokenLogsObjective>(temperature, result.begins, logs));
+  decoder.set_objective(std::make_shared<TokenLogsObjective>(temperature, result.begins, logs, which));
   batches([&](const Batch& batch) { engine.evaluate(std::span(&batch, 1), 1); });
   sum_over_ranks(model, *logs);
   result.logs = std::move(*logs);

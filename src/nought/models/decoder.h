@@ -158,9 +158,13 @@ class Decoder final : public Model {
   Var scaled_branch(Tape& tape, const Var& branch) const;
   Section head_section();
   /// The sum of the losses of the logits, times the batch's weights. `placed` is the batch where kernels read it.
-  /// losses: gets that of each target, if it is defined; where ranks share the vocabulary, this rank's part of it.
+  /// The numbers of each target that somebody wants, where they are defined; where ranks share the vocabulary, this
+  /// rank's parts of them: the losses, and what entropies are the difference of (entropy_parts()).
+  struct TargetNumbers {
+    Tensor losses = {}, logs = {}, means = {};
+  };
   Var head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
-                const Tensor& losses);
+                const TargetNumbers& numbers);
   /// The loss of whole sequences: the logits are made twice, and the host reads the losses of their tokens between.
   Var sequence_loss(Tape& tape, const Var& normed, const Work& work, const WeighedObjective& objective);
   /// The head of a classifier, which is whole on every rank.

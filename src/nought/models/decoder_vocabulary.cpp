@@ -106,17 +106,18 @@ Var Decoder::head_input(Tape& tape, const Var& hidden, double temperature) const
 }
 
 Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,
-                       const Tensor& losses) {
+                       const TargetNumbers& numbers) {
   if (!head_tiles_.empty())
     return tiled_cross_entropy_head(tape, normed, head_tiles_,
                                     objective_->targets_of_tiles(tape.context(), batch, head_tiles_),
                                     work.gradient_scale, config_.logit_softcap, /*shared=*/config_.tie_word_embeddings);
   RowLoss rows = ranks_.several() ? objective_->rows_of_part(tape.context(), batch, held_tokens(), ranks_)
                                   : objective_->rows(placed);
-  if (losses)
-    rows = [rows, losses](const Context& context, const LogitRows& some) {
+  if (numbers.losses)
+    rows = [rows, numbers, vocabulary = config_.vocab_size](const Context& context, const LogitRows& some) {
       rows(context, some);
-      context.copy(some.losses, losses.flat(some.tokens.begin, some.tokens.end));
+      context.copy(some.losses, numbers.losses.flat(some.tokens.begin, some.tokens.end));
+      if (numbers.logs) entropy_parts(context, rows, some, vocabulary, numbers.logs, numbers.means);
     };
   tape.set_row_keys(work.row_keys), tape.leave_out_adapters(leaves_out_adapter_);
   const Var x = enter_ranks(tape, normed, ranks_, work.sequences.slices);
@@ -125,19 +126,43 @@ Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Ba
   return sum_over_ranks(tape, loss, ranks_);
 }
 
+namespace {
+
+std::vector<double> doubles_of(const Context& context, const Tensor& tensor) {
+  const Tensor known = context.on_host(tensor);
+  std::vector<double> values(static_cast<size_t>(known.numel()));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = known.dtype() == DType::f64 ? known.data<double>()[i] : double{known.data<float>()[i]};
+  return values;
+}
+
+}  // namespace
+
 Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, const WeighedObjective& objective) {
   const Context& context = tape.context();
   Batch batch = *work.batch, placed = work.placed;
-  const Tensor losses = context.empty({batch.targets.numel()}, statistics_dtype(normed.value.dtype()));
+  const auto for_targets = [&] {
+    return context.empty({batch.targets.numel()}, statistics_dtype(normed.value.dtype()));
+  };
+  TargetNumbers numbers{.losses = for_targets()};
+  if (objective.wants_entropies()) numbers.logs = for_targets(), numbers.means = for_targets();
   batch.weights = placed.weights = {};
   Tape aside(context, /*recording=*/false);
-  head_loss(aside, Tape::constant(normed.value), work, batch, placed, losses);
-  std::vector<double> of_targets(static_cast<size_t>(losses.numel()));
-  const Tensor known = context.on_host(losses);
-  for (size_t i = 0; i < of_targets.size(); ++i)
-    of_targets[i] = known.dtype() == DType::f64 ? known.data<double>()[i] : double{known.data<float>()[i]};
-  if (ranks_.several()) all_reduce_values(ranks_.group(), context, of_targets);
-  const WeighedObjective::Weighed weighed = objective.weigh(context, *work.batch, of_targets, all_ranks_.context.group);
+  head_loss(aside, Tape::constant(normed.value), work, batch, placed, numbers);
+  const auto known = [&](const Tensor& of) {
+    std::vector<double> values = doubles_of(context, of);
+    if (ranks_.several()) all_reduce_values(ranks_.group(), context, values);
+    return values;
+  };
+  const std::vector<double> losses = known(numbers.losses);
+  std::vector<double> entropies;
+  if (numbers.logs) {
+    entropies = known(numbers.logs);
+    const std::vector<double> means = known(numbers.means);
+    for (size_t i = 0; i < entropies.size(); ++i) entropies[i] -= means[i];
+  }
+  const WeighedObjective::Weighed weighed =
+      objective.weigh_with_entropies(context, *work.batch, losses, entropies, all_ranks_.context.group);
   Var loss = Tape::constant(context.upload<double>({1}, std::vector{weighed.loss}));
   if (!tape.recording()) return loss;
   batch.weights = Tensor::of<float>(*context.memory, batch.targets.shape(), weighed.weights);

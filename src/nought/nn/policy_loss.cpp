@@ -37,6 +37,14 @@ PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, dou
   return token;
 }
 
+Clipping clipping_of(const PolicyLossOptions& options, double ratio, double advantage) {
+  if (options.type == PolicyLossType::cispo)
+    return ratio > options.epsilon_high && advantage > 0 ? Clipping::high : Clipping::none;
+  const double capped = options.delta ? std::min(ratio, *options.delta) : ratio;
+  if (capped < 1 - options.epsilon && advantage < 0) return Clipping::low;
+  return capped > 1 + options.epsilon_high && advantage > 0 ? Clipping::high : Clipping::none;
+}
+
 Moments moments_of(std::span<const double> values) {
   double sum = 0, squares = 0, count = 0;
   for (const double value : values)
@@ -46,6 +54,14 @@ Moments moments_of(std::span<const double> values) {
   for (const double value : values)
     if (!std::isnan(value)) squares += (value - mean) * (value - mean);
   return {mean, count > 1 ? std::sqrt(squares / (count - 1)) : 0};
+}
+
+double quantile_of(std::vector<double> values, double share) {
+  require(!values.empty(), "a quantile of nothing");
+  std::sort(values.begin(), values.end());
+  const double place = share * static_cast<double>(values.size() - 1), whole = std::floor(place);
+  const auto below = static_cast<size_t>(whole), above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - whole) * (values[above] - values[below]);
 }
 
 std::vector<double> total_rewards(std::span<const double> rewards, std::span<const double> weights) {

@@ -78,12 +78,19 @@ struct PolicyToken {
 PolicyToken policy_token(const PolicyLossOptions& options, double log_ratio, double advantage, double policy,
                          double reference);
 
+/// Which bound a ratio has passed, so that its gradient is gone. Of cispo there is one bound, from above.
+enum class Clipping : uint8_t { none, low, high };
+Clipping clipping_of(const PolicyLossOptions& options, double ratio, double advantage);
+
 /// The mean and the standard deviation, with n - 1, of the numbers that are not NaN; NaN if there is none. Of one
 /// number the deviation is 0.
 struct Moments {
   double mean = 0, deviation = 0;
 };
 Moments moments_of(std::span<const double> values);
+
+/// The number below which this share of the values lies, between two of them in proportion, as torch.quantile() has it.
+double quantile_of(std::vector<double> values, double share);
 
 /// rewards: [answers, functions], NaN where a function has not scored an answer. The weighted sum for each answer, NaN
 /// if nobody scored it.

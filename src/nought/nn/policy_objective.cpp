@@ -45,6 +45,16 @@ WeighedObjective::Weighed TokenLogsObjective::weigh(const Context&, const Batch&
   return {.loss = 0, .weights = std::vector<float>(losses.size())};
 }
 
+WeighedObjective::Weighed TokenLogsObjective::weigh_with_entropies(const Context& context, const Batch& batch,
+                                                                   std::span<const double> losses,
+                                                                   std::span<const double> entropies,
+                                                                   Communicator* parts) const {
+  if (which_ == TokenNumber::log_probability) return weigh(context, batch, losses, parts);
+  std::vector<double> negative(entropies.size());  // as losses are of log-probabilities
+  for (size_t i = 0; i < negative.size(); ++i) negative[i] = -entropies[i];
+  return weigh(context, batch, negative, parts);
+}
+
 double PolicyObjective::weight(const Batch& batch) const {
   double count = 0;
   for (const BatchSequence& each : batch.sequences.all)
@@ -57,8 +67,10 @@ double PolicyObjective::weight_of(const BatchSequence& sequence) const {
   return options_.type == PolicyLossType::dr_grpo ? 1 / static_cast<double>(options_.max_completion_length) : 1;
 }
 
-WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const Batch& batch,
-                                                 std::span<const double> losses, Communicator* parts) const {
+WeighedObjective::Weighed PolicyObjective::weigh_with_entropies(const Context& context, const Batch& batch,
+                                                                std::span<const double> losses,
+                                                                std::span<const double> entropies,
+                                                                Communicator* parts) const {
   const std::vector<BatchSequence>& all = batch.sequences.all;
   const Tokens tokens(batch.sequences, losses);
   const bool whole = options_.level == ImportanceLevel::sequence;
@@ -71,7 +83,9 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
   tokens.each([&](size_t i, size_t of) {
     if (!counts(all[of])) return;
     const double log_ratio = whole ? ratios[of] : tokens.log_ratio(i), advantage = all[of].wanted.at(0);
-    const PolicyToken token = policy_token(options_, log_ratio, advantage, tokens.policy(i), tokens.reference(i));
+    const bool is_sure = least_entropy_ && entropies[i] < *least_entropy_;
+    const PolicyToken token =
+        policy_token(options_, log_ratio, is_sure ? 0 : advantage, tokens.policy(i), tokens.reference(i));
     const double weight = weight_of(all[of]);
     weighed.loss += weight * token.loss;
     if (whole) slopes[of] += weight * share_of(all[of]) * token.d_log_ratio;
@@ -79,9 +93,10 @@ WeighedObjective::Weighed PolicyObjective::weigh(const Context& context, const B
     if (!numbers_) return;
     const double ratio = std::exp(log_ratio), one = whole ? 1 / all[of].targets : 1;
     ++numbers_->tokens, numbers_->kl += token.kl * (options_.corrects_kl ? ratio : 1);
-    numbers_->ratios += one;
-    numbers_->low_clipped += ratio < 1 - options_.epsilon && advantage < 0 ? one : 0;
-    numbers_->high_clipped += ratio > 1 + options_.epsilon_high && advantage > 0 ? one : 0;
+    numbers_->ratios += one, numbers_->entropy += entropies.empty() ? 0 : entropies[i];
+    const Clipping clipped = clipping_of(options_, ratio, advantage);
+    numbers_->low_clipped += clipped == Clipping::low ? one : 0;
+    numbers_->high_clipped += clipped == Clipping::high ? one : 0;
   });
   if (!whole) return weighed;
   add_parts(slopes, context, parts);

@@ -37,6 +37,13 @@ class WeighedObjective : public Objective {
   /// losses: of each of this rank's targets, the cross-entropy. parts: the ranks that share the sequences, null: none.
   virtual Weighed weigh(const Context& context, const Batch& batch, std::span<const double> losses,
                         Communicator* parts) const = 0;
+  /// Whether it wants the entropy of the probabilities among which each target is.
+  virtual bool wants_entropies() const { return false; }
+  /// weigh() with these entropies, in nats.
+  virtual Weighed weigh_with_entropies(const Context& context, const Batch& batch, std::span<const double> losses,
+                                       std::span<const double> /*entropies*/, Communicator* parts) const {
+    return weigh(context, batch, losses, parts);
+  }
   /// What logits are divided by.
   virtual double temperature() const { return 1; }
 

@@ -8,6 +8,7 @@
 #include "nought/comm/traffic_sums.h"
 #include "nought/data/answer_batch.h"
 #include "nought/engine/pipeline_cut.h"
+#include "nought/nn/policy_objective.h"
 #include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
 #include "nought/train/reference_model.h"
@@ -121,7 +122,9 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
                          layout.context_method)),
       model(context, mesh, apply(layout.freezing, decoder), options_of(layout)),
       layout_(layout) {
-  if (layout.row_tokens > 0 || config.classifier)
+  if (layout.rollout_sequences > 0)
+    decoder.set_objective(std::make_shared<PolicyObjective>(PolicyLossOptions(), std::make_shared<PolicyNumbers>()));
+  else if (layout.row_tokens > 0 || config.classifier)
     decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs({}), 2));
   if (workers) local.emplace(model, *workers, *layout.local_steps);
   if (!servers_at(layout)) return;

@@ -41,7 +41,8 @@ Layout layout_of(const RunPlan& plan) {
     layout.has_known = alignment.policy_loss.beta > 0;
     const bool without_adapter = alignment.keeps_reference() && plan.begins_without_adapter();
     layout.keeps_reference = alignment.keeps_reference() && !without_adapter;
-    layout.asks_itself = layout.has_written || alignment.penalises_divergence() || without_adapter;
+    layout.asks_itself =
+        layout.has_written || alignment.penalises_divergence() || without_adapter || alignment.top_entropy < 1;
     for (const RewardConfig& reward : alignment.rewards)
       if (reward.type == RewardType::reward_model)
         layout.judges.push_back(std::make_shared<const ModelConfig>(reward_model_config(plan, reward)));

@@ -141,7 +141,7 @@ std::vector<double> PolicyAnswers::judge() {
     return written;
   };
   const auto scored = [&](std::optional<int64_t> pad, const auto& take) {
-    make_batches({.scored = true, .pad_token_id = pad}, take);
+    make_batches(shares_, {.scored = true, .pad_token_id = pad}, take);
   };
   return setup_.judges.scores(std::ssize(answers_), list, scored);
 }
@@ -186,6 +186,22 @@ void PolicyAnswers::ask_reference() {
       setup_.reference->token_logs(batches_of_places(), lengths(), alignment().policy_loss.temperature);
   for (size_t i = 0; i < answers_.size(); ++i)
     answers_[i].known = logs.of(static_cast<int64_t>(i), std::ssize(answers_[i].ids));
+}
+
+double PolicyAnswers::least_entropy(int64_t share) const {
+  note_phase(setup_.model.mesh().world(), "entropies");
+  const auto own = std::span(shares_).subspan(static_cast<size_t>(share), 1);
+  const TokenLogs entropies = token_logs(
+      setup_.engine, setup_.model, setup_.decoder, [&](const auto& take) { make_batches(own, {.places = true}, take); },
+      lengths(), alignment().policy_loss.temperature, TokenNumber::entropy);
+  std::vector<double> all;
+  for (int64_t i = share * options_.share; i < (share + 1) * options_.share; ++i) {
+    const Answer& answer = answers_[static_cast<size_t>(i)];
+    if (!counts(answer)) continue;
+    const auto begin = entropies.logs.begin() + entropies.begins[static_cast<size_t>(i)];
+    all.insert(all.end(), begin + answer.begin, begin + std::ssize(answer.ids));
+  }
+  return all.empty() ? 0 : quantile_of(std::move(all), 1 - alignment().top_entropy);
 }
 
 NamedNumbers PolicyAnswers::metrics(int64_t share) const {
@@ -245,15 +261,15 @@ std::vector<int64_t> PolicyAnswers::lengths() const {
   return lengths;
 }
 
-void PolicyAnswers::make_batches(const AnswerBatchOptions& options,
+void PolicyAnswers::make_batches(std::span<const Share> shares, const AnswerBatchOptions& options,
                                  const std::function<void(const Batch&)>& take) const {
-  for (const Share& share : shares_)
+  for (const Share& share : shares)
     for (int64_t micro = 0; micro < packing_.layout_of(share.parts).accumulation; ++micro)
       take(make_batch(share, micro, options, /*known=*/false));
 }
 
 MakeBatches PolicyAnswers::batches_of_places() const {
-  return [this](const auto& take) { make_batches({.places = true}, take); };
+  return [this](const auto& take) { make_batches(shares_, {.places = true}, take); };
 }
 
 std::vector<Batch> PolicyAnswers::batches(int64_t share) const {

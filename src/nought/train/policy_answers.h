@@ -72,6 +72,9 @@ class PolicyAnswers {
   /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
   double weight(int64_t share, int first, int ranks) const;
   int64_t tokens(int64_t share) const;
+  /// The entropy that the share of top_entropy of the tokens of answers has, or more, as the policy is now. The
+  /// decoder's objective is lost. Collective.
+  double least_entropy(int64_t share) const;
   /// The tokens of answers alone.
   int64_t written_tokens(int64_t share) const;
   /// TRL's metrics.
@@ -118,7 +121,8 @@ class PolicyAnswers {
   void take_scores();
   std::vector<int64_t> lengths() const;
   /// One batch after the other, of all answers, for passes that ask what a model says of them.
-  void make_batches(const AnswerBatchOptions& options, const std::function<void(const Batch&)>& take) const;
+  void make_batches(std::span<const Share> shares, const AnswerBatchOptions& options,
+                    const std::function<void(const Batch&)>& take) const;
   MakeBatches batches_of_places() const;
   /// The answers of a part of a share. known: what is known of their tokens is in the batch.
   Batch make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const;

@@ -61,7 +61,8 @@ PolicyRun::PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout
            .asks_policy = plan.alignment.learns_again(layout.accumulation) || plan.alignment.penalises_divergence(),
            .is_learned_once = !plan.alignment.learns_again(layout.accumulation)}),
       has_reference_(reference != nullptr),
-      objective_(std::make_shared<PolicyObjective>(plan.alignment.policy_loss, numbers_)) {
+      least_entropy_(plan.alignment.top_entropy < 1 ? std::make_shared<double>(0) : nullptr),
+      objective_(make_objective(numbers_)) {
   judges.require_columns(*prompts_);
   if (held_out_) {
     judges.require_columns(*held_out_);
@@ -92,6 +93,9 @@ void PolicyRun::begin_step(int64_t step) {
   step_ = step;
   *numbers_ = {};
   if (const int64_t first = step - step % steps_of_answers(); first != first_) write_answers_of(first);
+  if (!least_entropy_) return;
+  *least_entropy_ = answers_.least_entropy(share_of(step));
+  decoder_.set_objective(objective_);
 }
 
 void PolicyRun::write_answers_of(int64_t first) {
@@ -120,7 +124,8 @@ Evaluation PolicyRun::validate() {
   std::iota(prompts.begin(), prompts.end(), 0);
   validation_->write(prompts, "validation");
   const auto numbers = std::make_shared<PolicyNumbers>();
-  decoder_.set_objective(std::make_shared<PolicyObjective>(plan_.alignment.policy_loss, numbers));
+  if (least_entropy_) *least_entropy_ = validation_->least_entropy(0);
+  decoder_.set_objective(make_objective(numbers));
   Evaluation result{.targets = validation_->written_tokens(0)};
   const double weight = std::max(validation_->weight(0, 0, layout_.world_size), 1.0);
   validation_->each_batch(0,
@@ -133,15 +138,19 @@ Evaluation PolicyRun::validate() {
 }
 
 NamedNumbers PolicyRun::distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& of) const {
-  std::vector<double> sums{of.tokens, of.kl, of.low_clipped, of.high_clipped, of.ratios};
+  std::vector<double> sums{of.tokens, of.kl, of.low_clipped, of.high_clipped, of.ratios, of.entropy};
   sum_over_ranks(model_, sums);
   const double ratios = std::max(sums[4], 1.0);
-  NamedNumbers numbers{{"clip_ratio/low_mean", sums[2] / ratios},
-                       {"clip_ratio/high_mean", sums[3] / ratios},
-                       {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}};
+  const double tokens = std::max(sums[0], 1.0);
+  NamedNumbers numbers{{"entropy", sums[5] / tokens}};
+  if (plan_.alignment.policy_loss.type == PolicyLossType::cispo)
+    numbers.emplace_back("cispo_clip_ratio", sums[3] / ratios);
+  else
+    numbers.insert(numbers.end(), {{"clip_ratio/low_mean", sums[2] / ratios},
+                                   {"clip_ratio/high_mean", sums[3] / ratios},
+                                   {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}});
   if (has_reference_)
-    numbers.emplace_back(
-        "kl", plan_.alignment.penalises_divergence() ? answers.divergence(share) : sums[1] / std::max(sums[0], 1.0));
+    numbers.emplace_back("kl", plan_.alignment.penalises_divergence() ? answers.divergence(share) : sums[1] / tokens);
   return numbers;
 }
 

@@ -89,6 +89,9 @@ class PolicyRun final : public StepSource {
   void write_answers_of(int64_t first);
   /// How far losses are from the policy that wrote, and from the reference. Collective.
   NamedNumbers distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& numbers) const;
+  std::shared_ptr<const Objective> make_objective(std::shared_ptr<PolicyNumbers> numbers) const {
+    return std::make_shared<PolicyObjective>(plan_.alignment.policy_loss, std::move(numbers), least_entropy_);
+  }
   std::unique_ptr<PolicyAnswers> make_validation(const PolicySetup& setup) const;
   void require_step(int64_t step) const;
 
@@ -104,7 +107,8 @@ class PolicyRun final : public StepSource {
   PolicyAnswers answers_;
   std::unique_ptr<PolicyAnswers> validation_;
   bool has_reference_ = false;
-  int64_t step_ = -1, first_ = -1;  // first_: of the steps that answers_ are for
+  int64_t step_ = -1, first_ = -1;         // first_: of the steps that answers_ are for
+  std::shared_ptr<double> least_entropy_;  // null: advantages count for all tokens
   std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();
   std::shared_ptr<const Objective> objective_;
 };

@@ -23,8 +23,8 @@ struct PolicyInput {
 PolicyInput read_policy_input(const Context& context, const std::string& path, int64_t vocab_size,
                               const AlignmentPlan& plan);
 
-/// "advantages" [rows], "loss" [], f32, and with `gradients` "grad.<parameter>". Collective. Rank 0 gets the output,
-/// the others an empty one.
+/// "advantages" [rows], "entropy" [] (the mean over tokens of answers), "loss" [], f32, and with `gradients`
+/// "grad.<parameter>". Collective. Rank 0 gets the output, the others an empty one.
 ProbeOutput probe_policy(ShardedModel& model, Decoder& decoder, const PolicyInput& input, const AlignmentPlan& plan,
                          bool gradients, const ProbeSteps& steps);
 
