@@ -56,6 +56,7 @@ struct Layout {
   int64_t accumulation = 1;                               // micro-batches per update
   int64_t rollout_sequences = 0, rollout_new_tokens = 0;  // answers that a rank writes in a step; 0: none
   int64_t rollout_generations = 1;                        // so many of them have the same prompt
+  int64_t rollout_rewards = 0;                            // what judges each
   bool keeps_reference = false;  // a second model, whose weights are frozen, is asked in each step
   bool asks_itself = false;      // the model says what it says of answers before it learns from them
   std::vector<std::shared_ptr<const ModelConfig>> judges = {};  // of models that score answers, frozen like a reference

@@ -1,7 +1,9 @@
 #include "nought/infer/rollout.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "nought/comm/first_rank.h"
 #include "nought/infer/generate.h"
 
 namespace nought {
@@ -33,6 +35,34 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
   }
   EndsAnswers ends(options.stop_ids);
   return generate(decoder, context, dtype, prompts, generation, ends);
+}
+
+int64_t bytes_of_answers(int64_t most, int64_t max_completion_length) {
+  return most * (1 + max_completion_length) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+std::vector<std::vector<int32_t>> answers_of_ranks(Communicator& ranks, const Context& context,
+                                                   const std::vector<std::vector<int32_t>>& mine, int64_t most,
+                                                   int64_t max_completion_length) {
+  // Each has its length first; a place without an answer has -1.
+  const auto stride = static_cast<size_t>(1 + max_completion_length);
+  std::vector<int32_t> sent(static_cast<size_t>(most) * stride, -1);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    sent[i * stride] = static_cast<int32_t>(mine[i].size());
+    std::copy(mine[i].begin(), mine[i].end(), sent.begin() + static_cast<std::ptrdiff_t>(i * stride) + 1);
+  }
+  std::string bytes(sent.size() * sizeof(int32_t), '\0');
+  std::memcpy(bytes.data(), sent.data(), bytes.size());
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& part : texts_of_ranks(ranks, context, bytes)) {
+    std::memcpy(sent.data(), part.data(), part.size());
+    for (size_t at = 0; at < sent.size(); at += stride)
+      if (sent[at] >= 0) {
+        const auto begin = sent.begin() + static_cast<std::ptrdiff_t>(at) + 1;
+        all.emplace_back(begin, begin + sent[at]);
+      }
+  }
+  return all;
 }
 
 void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,

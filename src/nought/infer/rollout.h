@@ -32,6 +32,14 @@ struct RolloutOptions {
 std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context& context, DType dtype,
                                                 std::span<const AnswerRequest> requests, const RolloutOptions& options);
 
+/// All ranks get the answers that each of them has written, in the order of ranks. most: on any rank. What travels has
+/// a size that does not depend on what they say: see bytes_of_answers(). Collective.
+std::vector<std::vector<int32_t>> answers_of_ranks(Communicator& ranks, const Context& context,
+                                                   const std::vector<std::vector<int32_t>>& mine, int64_t most,
+                                                   int64_t max_completion_length);
+/// What a rank sends with `most` answers.
+int64_t bytes_of_answers(int64_t most, int64_t max_completion_length);
+
 /// Runs the passes of write_answers() that need the most memory, of `requests` with prompts of so many tokens, of which
 /// `generations` neighbours have the same.
 void dry_run_answers(Decoder& decoder, const Context& context, DType dtype, int64_t prompt_tokens, int64_t requests,

@@ -8,6 +8,8 @@
 #include "nought/comm/traffic_sums.h"
 #include "nought/data/answer_batch.h"
 #include "nought/engine/pipeline_cut.h"
+#include "nought/engine/sequence_pass.h"
+#include "nought/infer/rollout.h"
 #include "nought/nn/policy_objective.h"
 #include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
@@ -86,18 +88,46 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   const int64_t tokens = layout.row_tokens * rows / layout.micro_batch;
   const std::vector<int32_t> ids(static_cast<size_t>(tokens / (2 * rows)));
   const std::vector<float> numbers(ids.size());
+  constexpr double kAdvantage = 0;
   JudgedAnswer answer{.ids = ids};
+  if (layout.rollout_sequences > 0) answer.wanted = std::span(&kAdvantage, 1);
   if (layout.has_written) answer.written = numbers;
   if (layout.has_known) answer.known = numbers;
   const std::vector<JudgedAnswer> answers(static_cast<size_t>(2 * rows), answer);
   return batch_of_answers(memory, answers, {.length = tokens});
 }
 
-void ask_of_answers(Engine& engine, Decoder& decoder, Layout layout, Memory& memory) {
+namespace {
+
+/// The answers that all ranks write at once.
+int64_t rollout_answers(const Layout& layout) {
+  return layout.rollout_sequences * (layout.writes_answers_together() ? 1 : layout.data_ranks());
+}
+
+}  // namespace
+
+void exchange_answers(const Context& context, const Layout& layout) {
+  const auto buffer = [&](int64_t bytes) { return context.empty({bytes}, DType::u8, Category::communication); };
+  constexpr int64_t kLength = sizeof(int64_t);
+  const int64_t ranks = layout.data_ranks();
+  if (ranks > 1 && !layout.writes_answers_together()) {
+    const int64_t bytes = bytes_of_answers(layout.rollout_sequences, layout.rollout_new_tokens);
+    const std::array<Tensor, 4> all{buffer(kLength), buffer(ranks * kLength), buffer(bytes), buffer(ranks * bytes)};
+  }
+  if (layout.ranks == 1) return;
+  const int64_t scores = rollout_answers(layout) * layout.rollout_rewards;
+  const std::array<Tensor, 2> all{buffer(kLength), buffer(scores * static_cast<int64_t>(sizeof(double)))};
+}
+
+void ask_of_answers(Engine& engine, ShardedModel& model, Decoder& decoder, Layout layout) {
   decoder.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
   layout.has_written = !decoder.config().classifier, layout.has_known = false;  // the places of tokens
-  const Batch batch = empty_batch_of(layout, std::max(layout.micro_batch, layout.evaluation_rows), memory);
+  const int64_t tokens = decoder.config().classifier ? 1 : layout.row_tokens / layout.micro_batch;
+  const Batch batch =
+      empty_batch_of(layout, std::max(layout.micro_batch, layout.evaluation_rows), *model.context().memory);
   engine.evaluate(std::span(&batch, 1), 1);
+  SequenceSums sums(static_cast<size_t>(rollout_answers(layout) * tokens));
+  sum_over_ranks(model, sums);
 }
 
 int64_t dry_run_micro_batches(const Layout& layout) {
@@ -144,7 +174,7 @@ DryRunReference::DryRunReference(const ModelConfig& config, const Layout& layout
 void DryRunReference::pass(const Schedules& schedules) {
   Engine engine(model_);
   engine.set_schedule(schedules);
-  ask_of_answers(engine, decoder_, layout_, *context_.memory);
+  ask_of_answers(engine, model_, decoder_, layout_);
 }
 
 void DryRunRank::begin() {

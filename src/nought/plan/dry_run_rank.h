@@ -29,7 +29,9 @@ int with_most_tokens(const Layout& layout);
 /// A micro-batch of so many sequences, or pairs of answers, as a run allocates it; its values are nobody's business.
 Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory);
 /// What the model says of a micro-batch of answers. The decoder's objective is lost.
-void ask_of_answers(Engine& engine, Decoder& decoder, Layout layout, Memory& memory);
+void ask_of_answers(Engine& engine, ShardedModel& model, Decoder& decoder, Layout layout);
+/// What ranks tell each other of the answers that they have written, and of their scores.
+void exchange_answers(const Context& context, const Layout& layout);
 
 /// Which rank it is, and what routers do.
 struct DryRunPlace {

@@ -47,6 +47,7 @@ Layout layout_of(const RunPlan& plan) {
       if (reward.type == RewardType::reward_model)
         layout.judges.push_back(std::make_shared<const ModelConfig>(reward_model_config(plan, reward)));
     layout.rollout_generations = alignment.generations;
+    layout.rollout_rewards = std::ssize(alignment.rewards);
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
   if (!plan.sample) return layout;
@@ -157,6 +158,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
     return difference(count(), before);
   };
+  // Asked before the first step, they keep tables for the positions of tokens from then on.
+  for (const auto& model : beside) model->pass(schedules);
   const int64_t beyond = layout.accumulation - dry_run_micro_batches(layout);
   for (int64_t i = updates_before_compression(model.options()); i > 0; --i) {
     const Counters before = step(layout.accumulation - beyond);
@@ -192,9 +195,10 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
                     layout.rollout_sequences, layout.rollout_generations,
                     {.max_completion_length = layout.rollout_new_tokens});
     model.expect({});
+    exchange_answers(context, layout);
   }
   for (const auto& model : beside) model->pass(schedules);
-  if (layout.asks_itself) ask_of_answers(engine, decoder, layout, *context.memory);
+  if (layout.asks_itself) ask_of_answers(engine, model, decoder, layout);
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);

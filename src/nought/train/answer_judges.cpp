@@ -1,7 +1,6 @@
 #include "nought/train/answer_judges.h"
 
-#include <cmath>
-#include <limits>
+#include <cstring>
 
 #include "nought/base/json.h"
 #include "nought/comm/first_rank.h"
@@ -11,9 +10,11 @@ namespace nought {
 
 namespace {
 
-Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
-double number_of(const Json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+/// As text that is as long whatever they are.
+std::string bytes_of(const std::vector<double>& values) {
+  std::string bytes(values.size() * sizeof(double), '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
 }
 
 }  // namespace
@@ -42,26 +43,21 @@ void AnswerJudges::require_columns(const AnswerData& prompts) const {
 
 std::vector<double> AnswerJudges::scores(int64_t count, const ListAnswers& list, const MakeScored& scored) const {
   std::vector<double> scores(static_cast<size_t>(count) * size());
+  const auto take = [&](size_t k, const std::vector<double>& own) {
+    for (size_t i = 0; i < own.size(); ++i) scores[i * size() + k] = own[i];
+  };
   const std::string known = found_by_first(mesh_.world(), context_, [&] {
     const std::vector<WrittenAnswer> written = list();
-    Json all = Json::array();
-    for (const auto& rule : rules_) {
-      Json& own = all.emplace_back(Json::array());
-      if (rule)
-        for (const double score : rule->of(written)) own.push_back(number_or_null(score));
-    }
-    return all.dump();
+    for (size_t k = 0; k < size(); ++k)
+      if (rules_[k]) take(k, rules_[k]->of(written));
+    return bytes_of(scores);
   });
-  const Json by_rules = Json::parse(known);
+  std::memcpy(scores.data(), known.data(), known.size());
   for (size_t k = 0; k < size(); ++k) {
-    std::vector<double> own;
-    for (const Json& score : by_rules.at(k)) own.push_back(number_of(score));
-    if (models_[k]) {
-      note_phase(mesh_.world(), "reward model");
-      const std::optional<int64_t> pad = models_[k]->pad_token_id();
-      own = models_[k]->scores([&](const auto& take) { scored(pad, take); }, count);
-    }
-    for (size_t i = 0; i < own.size(); ++i) scores[i * size() + k] = own[i];
+    if (!models_[k]) continue;
+    note_phase(mesh_.world(), "reward model");
+    const std::optional<int64_t> pad = models_[k]->pad_token_id();
+    take(k, models_[k]->scores([&](const auto& each) { scored(pad, each); }, count));
   }
   return scores;
 }

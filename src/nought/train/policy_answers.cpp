@@ -6,7 +6,6 @@
 
 #include "nought/base/json.h"
 #include "nought/base/math.h"
-#include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/data/answer_batch.h"
 #include "nought/infer/rollout.h"
@@ -72,10 +71,8 @@ std::vector<std::vector<int32_t>> PolicyAnswers::draw(const std::vector<int64_t>
                     rollout_options(alignment(), setup_.stop_ids, options_.at_once));
   model.expect({});
   if (together || samples.size() == 1) return answers;
-  std::vector<std::vector<int32_t>> all;
-  for (const std::string& part : texts_of_ranks(samples, model.context(), Json(answers).dump()))
-    for (const Json& answer : Json::parse(part)) all.push_back(answer.get<std::vector<int32_t>>());
-  return all;
+  return answers_of_ranks(samples, model.context(), answers, ceil_div(count, int64_t{samples.size()}),
+                          alignment().policy_loss.max_completion_length);
 }
 
 void PolicyAnswers::write(const std::vector<int64_t>& prompts, const std::string& occasion) {
