@@ -81,6 +81,7 @@ TEST(PolicyObjective, counts_tokens_or_answers_and_what_was_clipped) {
   EXPECT_EQ(PolicyObjective({.type = PolicyLossType::dapo}).weight(batch), 5);
   EXPECT_EQ(PolicyObjective({.type = PolicyLossType::grpo}).weight(batch), 2);
   const auto numbers = std::make_shared<PolicyNumbers>();
+  numbers->answers.resize(2);
   const PolicyObjective objective({.temperature = 0.5}, numbers);
   EXPECT_EQ(objective.temperature(), 0.5);
   // The first answer's tokens are likelier than they were, the second's less likely.
@@ -88,6 +89,8 @@ TEST(PolicyObjective, counts_tokens_or_answers_and_what_was_clipped) {
   EXPECT_EQ(numbers->tokens, 5);
   EXPECT_EQ(numbers->high_clipped, 1);
   EXPECT_EQ(numbers->low_clipped, 1);
+  EXPECT_EQ(numbers->answers[0].high_clipped / numbers->answers[0].ratios, 0.5);
+  EXPECT_EQ(numbers->answers[1].low_clipped / numbers->answers[1].ratios, 1.0 / 3);
 }
 
 }  // namespace

@@ -51,6 +51,9 @@ class PolicyAgreement : public test::InFolder {
 
 TEST_F(PolicyAgreement, holds_with_and_without_a_reference) {
   const int64_t alone = parameters(expect_agreement(1));
+  plan.layout.zero_stage = 3;
+  expect_agreement(2);
+  plan.layout.zero_stage = 0;
   plan.alignment.policy_loss.beta = 0.1;
   EXPECT_EQ(parameters(expect_agreement(1)), 2 * alone);
   plan.alignment.iterations = 2;

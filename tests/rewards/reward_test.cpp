@@ -95,8 +95,7 @@ TEST(Reward, counts_tokens) {
   EXPECT_EQ(score(config, "", {}, ids(3)), 0.75);
   EXPECT_EQ(score(config, "", {}, ids(9)), 0);
   config.type = RewardType::reward_model;
-  EXPECT_THAT(message_of<ConfigError>([&] { make_reward(config, 10); }),
-              HasSubstr("reward reward_model has no path"));
+  EXPECT_THAT(message_of<ConfigError>([&] { make_reward(config, 10); }), HasSubstr("reward reward_model has no path"));
 }
 
 class RewardPrograms : public testing::Test {

@@ -163,6 +163,8 @@ TEST_F(PolicyRuns, of_rloo_are_rewarded_less_where_they_leave_their_reference) {
   EXPECT_GT(apart[2], 0);
   EXPECT_EQ(rewards(told)[1], rewards(told)[0]);
   EXPECT_GT(numbers(told, "clip_ratio/region_mean")[1], 0);
+  const double high = numbers(told, "clip_ratio/high_max")[1];
+  EXPECT_EQ(high, numbers(told, "clip_ratio/high_mean")[1] > 0 ? 1 : 0);  // a ratio for each answer
   test::expect_resumes(plan, told, 3, 1);
   expect_same(told, 2, [](Layout& layout) { layout.accumulation = 2, layout.zero_stage = 3; });
   if (!test::runs_everything()) return;

@@ -95,8 +95,11 @@ WeighedObjective::Weighed PolicyObjective::weigh_with_entropies(const Context& c
     ++numbers_->tokens, numbers_->kl += token.kl * (options_.corrects_kl ? ratio : 1);
     numbers_->ratios += one, numbers_->entropy += entropies.empty() ? 0 : entropies[i];
     const Clipping clipped = clipping_of(options_, ratio, advantage);
-    numbers_->low_clipped += clipped == Clipping::low ? one : 0;
-    numbers_->high_clipped += clipped == Clipping::high ? one : 0;
+    const double low = clipped == Clipping::low ? one : 0, high = clipped == Clipping::high ? one : 0;
+    numbers_->low_clipped += low, numbers_->high_clipped += high;
+    if (numbers_->answers.empty()) return;
+    PolicyNumbers::OfAnswer& own = numbers_->answers.at(static_cast<size_t>(all[of].number - numbers_->first));
+    own.ratios += one, own.low_clipped += low, own.high_clipped += high;
   });
   if (!whole) return weighed;
   add_parts(slopes, context, parts);

@@ -15,6 +15,13 @@ namespace nought {
 /// or of whole answers, and how many of these are clipped.
 struct PolicyNumbers {
   double tokens = 0, kl = 0, entropy = 0, ratios = 0, low_clipped = 0, high_clipped = 0;
+
+  /// Ratios, and what is clipped of them, of the answers with the numbers from `first` on.
+  struct OfAnswer {
+    double ratios = 0, low_clipped = 0, high_clipped = 0;
+  };
+  int64_t first = 0;
+  std::vector<OfAnswer> answers = {};  // as many as somebody wants
 };
 
 /// What is asked of each target.

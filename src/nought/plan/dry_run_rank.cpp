@@ -106,7 +106,8 @@ int64_t rollout_answers(const Layout& layout) {
 
 }  // namespace
 
-void exchange_answers(const Context& context, const Layout& layout) {
+void exchange_answers(ShardedModel& model, const Layout& layout) {
+  const Context& context = model.context();
   const auto buffer = [&](int64_t bytes) { return context.empty({bytes}, DType::u8, Category::communication); };
   constexpr int64_t kLength = sizeof(int64_t);
   const int64_t ranks = layout.data_ranks();
@@ -116,7 +117,10 @@ void exchange_answers(const Context& context, const Layout& layout) {
   }
   if (layout.ranks == 1) return;
   const int64_t scores = rollout_answers(layout) * layout.rollout_rewards;
-  const std::array<Tensor, 2> all{buffer(kLength), buffer(scores * static_cast<int64_t>(sizeof(double)))};
+  { const std::array<Tensor, 2> all{buffer(kLength), buffer(scores * static_cast<int64_t>(sizeof(double)))}; }
+  constexpr int64_t kOfSteps = 6, kOfAnswers = 3;  // PolicyNumbers
+  SequenceSums numbers(static_cast<size_t>(kOfSteps + kOfAnswers * layout.train_batch()));
+  sum_over_ranks(model, numbers);
 }
 
 void ask_of_answers(Engine& engine, ShardedModel& model, Decoder& decoder, Layout layout) {

@@ -30,8 +30,8 @@ int with_most_tokens(const Layout& layout);
 Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory);
 /// What the model says of a micro-batch of answers. The decoder's objective is lost.
 void ask_of_answers(Engine& engine, ShardedModel& model, Decoder& decoder, Layout layout);
-/// What ranks tell each other of the answers that they have written, and of their scores.
-void exchange_answers(const Context& context, const Layout& layout);
+/// What ranks tell each other of the answers that they have written, of their scores, and of a step.
+void exchange_answers(ShardedModel& model, const Layout& layout);
 
 /// Which rank it is, and what routers do.
 struct DryRunPlace {

@@ -195,7 +195,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
                     layout.rollout_sequences, layout.rollout_generations,
                     {.max_completion_length = layout.rollout_new_tokens});
     model.expect({});
-    exchange_answers(context, layout);
+    exchange_answers(model, layout);
   }
   for (const auto& model : beside) model->pass(schedules);
   if (layout.asks_itself) ask_of_answers(engine, model, decoder, layout);

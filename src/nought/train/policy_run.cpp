@@ -29,6 +29,10 @@ int64_t answers_at_once(const RunPlan& plan) {
   return std::clamp<int64_t>(of_step, 1, RolloutOptions().sequences);
 }
 
+PolicyNumbers numbers_of(Interval answers) {
+  return {.first = answers.begin, .answers = std::vector<PolicyNumbers::OfAnswer>(static_cast<size_t>(answers.size()))};
+}
+
 }  // namespace
 
 int64_t longest_answer(const RunData& data, const AlignmentPlan& plan) {
@@ -91,7 +95,7 @@ std::unique_ptr<PolicyAnswers> PolicyRun::make_validation(const PolicySetup& set
 
 void PolicyRun::begin_step(int64_t step) {
   step_ = step;
-  *numbers_ = {};
+  *numbers_ = numbers_of(answers_of_share(share_of(step)));
   if (const int64_t first = step - step % steps_of_answers(); first != first_) write_answers_of(first);
   if (!least_entropy_) return;
   *least_entropy_ = answers_.least_entropy(share_of(step));
@@ -139,16 +143,25 @@ Evaluation PolicyRun::validate() {
 
 NamedNumbers PolicyRun::distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& of) const {
   std::vector<double> sums{of.tokens, of.kl, of.low_clipped, of.high_clipped, of.ratios, of.entropy};
+  const size_t general = sums.size();
+  for (const PolicyNumbers::OfAnswer& each : of.answers)
+    sums.insert(sums.end(), {each.ratios, each.low_clipped, each.high_clipped});
   sum_over_ranks(model_, sums);
+  std::vector<double> low{}, high{};  // the shares of each answer
+  for (size_t i = general; i < sums.size(); i += 3)
+    if (sums[i] > 0) low.push_back(sums[i + 1] / sums[i]), high.push_back(sums[i + 2] / sums[i]);
   const double ratios = std::max(sums[4], 1.0);
   const double tokens = std::max(sums[0], 1.0);
   NamedNumbers numbers{{"entropy", sums[5] / tokens}};
   if (plan_.alignment.policy_loss.type == PolicyLossType::cispo)
     numbers.emplace_back("cispo_clip_ratio", sums[3] / ratios);
   else
-    numbers.insert(numbers.end(), {{"clip_ratio/low_mean", sums[2] / ratios},
-                                   {"clip_ratio/high_mean", sums[3] / ratios},
-                                   {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}});
+    numbers.insert(numbers.end(),
+                   {{"clip_ratio/low_mean", sums[2] / ratios},
+                    {"clip_ratio/low_min", low.empty() ? 0 : *std::min_element(low.begin(), low.end())},
+                    {"clip_ratio/high_mean", sums[3] / ratios},
+                    {"clip_ratio/high_max", high.empty() ? 0 : *std::max_element(high.begin(), high.end())},
+                    {"clip_ratio/region_mean", (sums[2] + sums[3]) / ratios}});
   if (has_reference_)
     numbers.emplace_back("kl", plan_.alignment.penalises_divergence() ? answers.divergence(share) : sums[1] / tokens);
   return numbers;

@@ -85,6 +85,10 @@ class PolicyRun final : public StepSource {
   int64_t shares() const { return plan_.alignment.steps_of_answers(layout_.accumulation); }
   int64_t steps_of_answers() const { return shares() * plan_.alignment.iterations; }
   int64_t share_of(int64_t step) const { return step % shares(); }
+  /// The numbers of its answers.
+  Interval answers_of_share(int64_t share) const {
+    return {share * layout_.train_batch(), (share + 1) * layout_.train_batch()};
+  }
   /// Writes the answers of the steps from `first` on, and judges them.
   void write_answers_of(int64_t first);
   /// How far losses are from the policy that wrote, and from the reference. Collective.
