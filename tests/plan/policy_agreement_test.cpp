@@ -46,7 +46,7 @@ class PolicyAgreement : public test::InFolder {
   }
   static int64_t parameters(const RankMemory& memory) { return memory.peak[static_cast<size_t>(Category::parameters)]; }
 
-  RunPlan plan = test::plan_on_lines(folder, 4);
+  RunPlan plan = test::plan_on_lines(folder, 2);
 };
 
 TEST_F(PolicyAgreement, holds_with_and_without_a_reference) {
@@ -67,7 +67,7 @@ TEST_F(PolicyAgreement, the_reference_of_an_adapter_takes_no_memory) {
   plan.max_steps = 1;
   test::run_plan(plan);
   plan.model_config = {}, plan.model_dir = plan.output_dir, plan.output_dir = (folder / "adapted").string();
-  plan.max_steps = 3;
+  plan.max_steps = 2;
   plan.adapter = AdapterConfig{.r = 3, .alpha = 6, .targets = {.pattern = "all-linear"}};
   plan.adapter_place = "RUN.json: adapter";
   const int64_t alone = parameters(expect_agreement(1));

@@ -113,7 +113,7 @@ class RewardModelRuns : public test::InFolder {
   }
 
   std::string prompts_;
-  RunPlan plan = test::plan_on_lines(folder, 3);
+  RunPlan plan = test::plan_on_lines(folder, 2);
 };
 
 TEST_F(RewardModelRuns, learn_from_its_scores_on_every_layout) {
