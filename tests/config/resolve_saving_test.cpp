@@ -81,6 +81,11 @@ TEST(ResolveSaving, the_best_model_is_that_of_a_metric_which_needs_data) {
         plan_of(with(fmt::format(R"("load_best_model_at_end": true, "metric_for_best_model": "{}")", name), kValidates))
             .best->metric,
         EvalMetric::bits_per_byte);
+  const char* reward = R"("load_best_model_at_end": true, "metric_for_best_model": "eval_reward")";
+  EXPECT_THAT(error_of(with(reward, kValidates)), HasSubstr("alignment.method = sft has no rewards of answers"));
+  const RunPlan of_rewards = plan_of(with(reward, kValidates), 1, {"alignment.method=rloo"});
+  EXPECT_EQ(of_rewards.best->metric, EvalMetric::reward);
+  EXPECT_TRUE(of_rewards.best->greater_is_better);
   EXPECT_THAT(error_of(with(R"("load_best_model_at_end": true)")),
               HasSubstr("training.load_best_model_at_end needs data to validate with"));
   EXPECT_THAT(error_of(with(R"("metric_for_best_model": "eval_los")")), HasSubstr("did you mean \"eval_loss\""));

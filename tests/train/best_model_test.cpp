@@ -1,5 +1,6 @@
 #include "nought/checkpoint/best_model.h"
 
+#include <cmath>
 #include <limits>
 
 #include "support/size.h"
@@ -18,6 +19,8 @@ TEST(BestModel, has_the_number_that_the_metric_names) {
   EXPECT_EQ(value_of(evaluation, EvalMetric::perplexity), evaluation.perplexity());
   EXPECT_EQ(value_of(evaluation, EvalMetric::bits_per_token), evaluation.bits_per_token());
   EXPECT_EQ(value_of(evaluation, EvalMetric::bits_per_byte), evaluation.bits_per_token() / 2);
+  EXPECT_TRUE(std::isnan(value_of(evaluation, EvalMetric::reward)));
+  EXPECT_EQ(value_of({.of_answers = {{"reward_std", 1}, {"reward", 0.5}}}, EvalMetric::reward), 0.5);
 }
 
 TEST(BestModel, is_the_first_with_the_least_or_the_greatest_value) {

@@ -209,7 +209,8 @@ TEST_F(PolicyRuns, validate_with_prompts_that_are_held_out) {
   plan.layout.micro_batch = 3, plan.alignment.generations_to_validate = 5;
   plan.alignment.policy_loss.beta = 0.1, plan.alignment.policy_loss.type = PolicyLossType::grpo;
   plan = with_other_steps(2, 3e-2);
-  plan.eval_strategy = EvalStrategy::steps, plan.eval_steps = 1;
+  plan.eval_strategy = EvalStrategy::steps, plan.eval_steps = 1, plan.save_steps = 1;
+  plan.best = BestModelPlan{.metric = EvalMetric::reward, .greater_is_better = true};
   const auto number = [](const Evaluation& evaluation, const std::string& name) {
     for (const auto& [key, value] : evaluation.of_answers)
       if (key == name) return value;
@@ -219,6 +220,8 @@ TEST_F(PolicyRuns, validate_with_prompts_that_are_held_out) {
   ASSERT_EQ(told.validations.size(), 2U);
   const Evaluation &first = told.validations[0].second, &second = told.validations[1].second;
   EXPECT_GE(number(first, "reward"), 0);
+  const bool is_first = number(first, "reward") >= number(second, "reward");
+  EXPECT_THAT(told.events, testing::Contains(is_first ? "best 1" : "best 2"));
   EXPECT_LE(number(first, "completions/max_length"), 6);
   EXPECT_GT(number(second, "kl"), 0);
   // Advantages of a group add up to nothing: what is left is the divergence.

@@ -1,6 +1,7 @@
 #include "nought/checkpoint/best_model.h"
 
 #include <cmath>
+#include <limits>
 
 #include "nought/config/run_config.h"
 
@@ -34,8 +35,12 @@ double value_of(const Evaluation& evaluation, EvalMetric metric) {
       return evaluation.bits_per_token();
     case EvalMetric::bits_per_byte:
       return evaluation.bits_per_byte();
+    case EvalMetric::reward:
+      break;
   }
-  return evaluation.loss;
+  for (const auto& [name, value] : evaluation.of_answers)
+    if (name == enum_name(metric)) return value;
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 std::optional<BestModel> best_with(const std::optional<BestModel>& best, int64_t step, const Evaluation& evaluation,

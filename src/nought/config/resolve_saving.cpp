@@ -43,10 +43,17 @@ void resolve_best_model(Resolver& r) {
   r.note("load_best_model_at_end", load);
   const auto metric = r.training("metric_for_best_model", t.metric_for_best_model);
   r.plan.resolved.push_back({"metric_for_best_model", std::string(enum_name(metric.value)), metric.reason});
-  r.plan.best = BestModelPlan{.metric = metric.value, .greater_is_better = t.greater_is_better.value};
-  if (t.greater_is_better.value)
-    r.warn(fmt::format("{} = true keeps the worst model: the smaller {} is, the better",
-                       r.origins.place("training.greater_is_better"), enum_name(metric.value)));
+  const bool of_rewards = metric.value == EvalMetric::reward;
+  const AlignmentMethod method = r.config.alignment.method.value;
+  require<ConfigError>(!of_rewards || method == AlignmentMethod::grpo || method == AlignmentMethod::rloo,
+                       "{} = reward: alignment.method = {} has no rewards of answers: grpo and rloo have", metric.place,
+                       enum_name(method));
+  const bool greater = t.greater_is_better.given ? t.greater_is_better.value : of_rewards;
+  r.plan.best = BestModelPlan{.metric = metric.value, .greater_is_better = greater};
+  if (greater != of_rewards)
+    r.warn(fmt::format("{} = {} keeps the worst model: the {} {} is, the better",
+                       r.origins.place("training.greater_is_better"), greater, of_rewards ? "greater" : "smaller",
+                       enum_name(metric.value)));
 }
 
 void resolve_sample(Resolver& r) {

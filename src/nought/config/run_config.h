@@ -122,7 +122,7 @@ struct EnumNames<SaveStrategy> {
 /// Hugging Face's names of metrics; it takes them with and without "eval_".
 template <>
 struct EnumNames<EvalMetric> {
-  static constexpr std::array<std::pair<EvalMetric, std::string_view>, 8> value{{
+  static constexpr std::array<std::pair<EvalMetric, std::string_view>, 10> value{{
       {EvalMetric::loss, "loss"},
       {EvalMetric::loss, "eval_loss"},
       {EvalMetric::perplexity, "perplexity"},
@@ -131,6 +131,8 @@ struct EnumNames<EvalMetric> {
       {EvalMetric::bits_per_token, "eval_bits_per_token"},
       {EvalMetric::bits_per_byte, "bits_per_byte"},
       {EvalMetric::bits_per_byte, "eval_bits_per_byte"},
+      {EvalMetric::reward, "reward"},
+      {EvalMetric::reward, "eval_reward"},
   }};
 };
 
@@ -208,7 +210,7 @@ struct TrainingConfig {
   Json resume_from_checkpoint;
   Setting<bool> load_best_model_at_end{false};
   Setting<EvalMetric> metric_for_best_model{EvalMetric::loss};
-  Setting<bool> greater_is_better{false};
+  Setting<bool> greater_is_better;
   Setting<std::string> sample_prompt;
   Setting<int64_t> sample_steps{int64_t{100}};
   Setting<int64_t> sample_max_new_tokens{int64_t{64}};
@@ -322,7 +324,8 @@ struct TrainingConfig {
       "export the weights of the best checkpoint; every checkpoint is validated before it is saved");
     v("metric_for_best_model", metric_for_best_model,
       "which number of the validation decides what the best checkpoint is");
-    v("greater_is_better", greater_is_better, "whether the largest metric is the best; of all these the smallest is");
+    v("greater_is_better", greater_is_better,
+      "whether the largest metric is the best; default: of reward it is, of all others the smallest");
     v("sample_prompt", sample_prompt, "text that is continued during training, to see what the model has learned");
     v("sample_steps", sample_steps, "updates between two such samples");
     v("sample_max_new_tokens", sample_max_new_tokens, "tokens of a sample, each the likeliest one");

@@ -59,7 +59,7 @@ enum class SaveStrategy : uint8_t {
 };
 
 /// A number that a validation gives. The smaller, the better the model.
-enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte };
+enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte, reward };
 
 /// How the best checkpoint of a run is chosen: every checkpoint is validated before it is saved.
 struct BestModelPlan {
