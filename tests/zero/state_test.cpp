@@ -52,22 +52,22 @@ TEST(InitialState, fills_as_the_parameter_says_and_states_with_zeros) {
       EXPECT_THAT(filled(source, kind, *parameter, {0, 5}).to_vector<float>(), Each(0));
 }
 
-TEST(InitialState, logarithms_are_those_of_uniform_values_above_zero) {
+TEST(InitialState, logarithms_are_those_of_uniform_values_between_two_bounds) {
   const auto units = test::small_units();
   Parameter parameter = units[1]->parameters()[1];
-  parameter.init = Init::log_uniform(16);
+  parameter.init = Init::log_uniform(0.5, 16);
   double sum = 0, squares = 0;
   const std::vector<float> logarithms =
       filled(InitialState(7), StateKind::master, parameter, {0, 10000}).to_vector<float>();
   for (const float logarithm : logarithms) {
     const double value = std::exp(logarithm);
-    EXPECT_GT(value, 0);
+    EXPECT_GT(value, 0.499);
     EXPECT_LE(value, 16.001);
     sum += value, squares += value * value;
   }
   const double mean = sum / 10000;
-  EXPECT_NEAR(mean, 8, 0.2);  // four standard deviations of the mean
-  EXPECT_NEAR(squares / 10000 - mean * mean, 16.0 * 16 / 12, 0.8);
+  EXPECT_NEAR(mean, 8.25, 0.2);  // four standard deviations of the mean
+  EXPECT_NEAR(squares / 10000 - mean * mean, 15.5 * 15.5 / 12, 0.8);
 }
 
 TEST(InitialState, depends_on_seed_and_name) {

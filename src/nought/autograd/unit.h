@@ -33,12 +33,15 @@ struct Init {
   Kind kind = Kind::zeros;
   double std = 0;    // standard deviation of normal values
   double bound = 0;  // uniform values lie between -bound and bound; logarithms are those of values up to it
+  double least = 0;  // and from here on
 
   static Init zeros() { return {}; }
   static Init ones() { return {.kind = Kind::ones}; }
   static Init normal(double std) { return {.kind = Kind::normal, .std = std}; }
   static Init uniform(double bound) { return {.kind = Kind::uniform, .bound = bound}; }
-  static Init log_uniform(double bound) { return {.kind = Kind::log_uniform, .bound = bound}; }
+  static Init log_uniform(double least, double bound) {
+    return {.kind = Kind::log_uniform, .bound = bound, .least = least};
+  }
 };
 
 /// What a parameter is. Optimizers and reports decide by it, never by its name or its Unit's.

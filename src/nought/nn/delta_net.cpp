@@ -21,7 +21,7 @@ DeltaNet::DeltaNet(Unit& unit, const Options& options)
                     {{whole.width(), 1, taps_}, 0, {whole.keys(), whole.keys(), whole.values()}},
                     Init::normal(options.std), ParameterRole::filter);
   dt_bias_ = ranks.add(unit, options.dt_bias, {{whole.value_heads}, 0}, Init::ones(), ParameterRole::bias);
-  a_log_ = ranks.add(unit, options.a_log, {{whole.value_heads}, 0}, Init::log_uniform(16), ParameterRole::bias);
+  a_log_ = ranks.add(unit, options.a_log, {{whole.value_heads}, 0}, Init::log_uniform(0.01, 16), ParameterRole::bias);
   norm_ = ranks.add_partial(unit, options.norm + ".weight", {whole.value_dim}, Init::ones(), ParameterRole::norm);
   out_ = Linear(unit, options.out);
 }

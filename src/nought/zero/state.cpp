@@ -43,7 +43,8 @@ void InitialState::fill(StateKind kind, const Parameter& parameter, std::span<co
       case Init::Kind::uniform:
         return fill_values(values, key, interval.begin, [&](double u) { return init.bound * (2 * u - 1); });
       case Init::Kind::log_uniform:
-        return fill_values(values, key, interval.begin, [&](double u) { return std::log(init.bound * u); });
+        return fill_values(values, key, interval.begin,
+                           [&](double u) { return std::log(init.least + (init.bound - init.least) * u); });
       case Init::Kind::zeros:
       case Init::Kind::ones:
         return cpu::run(Fill{.x = values, .value = init.kind == Init::Kind::ones ? 1.0 : 0.0});
