@@ -144,6 +144,66 @@ TEST(Multimodal, layers_that_predict_later_tokens_are_carried_with_the_keys_that
     const TempFolder folder;
     json config = golden_config(golden);
     config[key] = 1;
+/// The golden mixture as the hub has Qwen3.5: all experts of a layer in two tensors, gate above up.
+void write_joined_experts(const std::filesystem::path& folder, const json& config) {
+  const auto memory = Memory::create();
+  const WeightFiles files(golden_folder("open/qwen3_5_moe_text"));
+  std::vector<std::pair<std::string, Tensor>> tensors{
+      {"model.visual.a.weight", Tensor::of<float>(*memory, {2}, std::vector<float>{1, 2})}};
+  for (const TensorEntry& entry : files.entries()) {
+    if (entry.name.find(".experts.") != std::string::npos) continue;
+    std::string name = entry.name;
+    if (name.starts_with("model.")) name.insert(6, "language_model.");
+    tensors.emplace_back(name, files.load(entry.name, *memory));
+  }
+  const json& text = config["text_config"];
+  const int64_t experts = text["num_experts"], width = text["moe_intermediate_size"], hidden = text["hidden_size"];
+  for (int64_t layer = 0; layer < text["num_hidden_layers"]; ++layer) {
+    const Tensor first = Tensor::empty(*memory, {experts, 2 * width, hidden}, DType::f32, Category::parameters),
+                 second = Tensor::empty(*memory, {experts, hidden, width}, DType::f32, Category::parameters);
+    const int64_t each = width * hidden;
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      const auto put = [&](const char* matrix, const Tensor& to, int64_t at) {
+        const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, expert, matrix);
+        files.read(name, {0, each}, to.flat(at, at + each));
+      };
+      put("gate_proj", first, 2 * expert * each);
+      put("up_proj", first, 2 * expert * each + each);
+      put("down_proj", second, expert * each);
+    }
+    tensors.emplace_back(fmt::format("model.language_model.layers.{}.mlp.experts.gate_up_proj", layer), first);
+    tensors.emplace_back(fmt::format("model.language_model.layers.{}.mlp.experts.down_proj", layer), second);
+  }
+  std::filesystem::create_directories(folder);
+  save_safetensors(folder / "model.safetensors", tensors);
+  write_text(folder / "config.json", config.dump());
+}
+
+TEST(Multimodal, experts_that_lie_in_one_tensor_are_read_and_written_as_they_lie) {
+  const TempFolder folder;
+  const json config{{"model_type", "qwen3_5_moe"}, {"text_config", golden_config("qwen3_5_moe_text")}};
+  write_joined_experts(folder / "m", config);
+  test::TrainingCase on{.model = ModelConfig::from_folder(folder / "m"), .mesh = test::sharded(2, 3)};
+  on.load = [&](ShardedModel& model, Decoder&) { model.load(ModelSource(folder / "m").weights()); };
+  on.on_ranks([&](test::TrainingRank& rank) {
+    const std::string golden = golden_folder("open/qwen3_5_moe_text") + "/golden.safetensors";
+    const ProbeInput input = read_probe_input(rank.context, golden, rank.decoder.config().vocab_size);
+    const ProbeOutput output = probe(rank.model, rank.decoder, input, true);
+    if (rank.is_first()) test::expect_all_golden(output, golden);
+    export_hf_folder(rank.model, rank.decoder.config(), {}, folder / "out", 1 << 30, folder / "m");
+  });
+  EXPECT_EQ(bytes_of(folder / "out"), bytes_of(folder / "m")) << "of a run";
+  const auto memory = Memory::create();
+  convert_to_hf(ModelSource(folder / "m"), folder / "converted", {}, *memory);
+  EXPECT_EQ(bytes_of(folder / "converted"), bytes_of(folder / "m"));
+
+  json narrower = config;
+  narrower["text_config"]["moe_intermediate_size"] = 5;
+  write_text(folder / "m/config.json", narrower.dump());
+  EXPECT_THAT(test::message_of<IoError>([&] { ModelSource(folder / "m").weights(); }),
+              HasSubstr("gate_up_proj has shape [4, 12, 24], config.json asks for"));
+}
+
     write_folder(folder / "m", golden, {}, {more}, config);
     convert_to_hf(ModelSource(folder / "m"), folder / "out", {}, *memory);
     EXPECT_EQ(bytes_of(folder / "out"), bytes_of(folder / "m"));

@@ -1,5 +1,6 @@
 #include "nought/models/names.h"
 
+#include <charconv>
 #include <string_view>
 
 namespace nought {
@@ -167,6 +168,23 @@ std::string alternative_name(const std::string& name) {
 
 bool is_buffer_name(const std::string& name) {
   // Scales of activations and of the cache, which are not rounded here.
+std::optional<JoinedExpert> joined_expert(const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.find(kExperts);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t number = at + kExperts.size();
+  JoinedExpert part{.tensor = name.substr(0, number)};
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + number, end, part.expert);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view kind(rest, end);
+  part.matrix = kind == ".up_proj.weight";
+  part.matrices = kind == ".down_proj.weight" ? 1 : 2;
+  if (part.matrices == 2 && part.matrix == 0 && kind != ".gate_proj.weight") return std::nullopt;
+  part.tensor += part.matrices == 2 ? "gate_up_proj" : "down_proj";
+  return part;
+}
+
   for (const char* scale :
        {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale"})
     if (name.ends_with(scale)) return true;

@@ -1,6 +1,7 @@
 // The Hugging Face names of a decoder's weights, by family. Only this file and config_families.h know families.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,15 @@ struct WeightNames {
 /// "transformer.h.0...".
 std::string alternative_name(const std::string& name);
 /// True for tensors of checkpoints that are not weights: attention masks, rotary frequencies, scales of activations.
+/// One expert's matrix in files that have a layer's experts in two tensors, as those of Qwen3.5 do: "gate_up_proj" is
+/// [experts, gate and up, hidden] and "down_proj" [experts, hidden, width].
+struct JoinedExpert {
+  std::string tensor;
+  int64_t expert = 0;
+  int64_t matrix = 0, matrices = 1;  // of those that each expert has in the tensor
+};
+/// Nothing for what is no expert's "gate_proj", "up_proj" or "down_proj".
+std::optional<JoinedExpert> joined_expert(const std::string& name);
 bool is_buffer_name(const std::string& name);
 
 }  // namespace nought

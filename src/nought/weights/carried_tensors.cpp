@@ -6,13 +6,20 @@
 
 namespace nought {
 
-const std::string& CarriedTensors::stored_name(const std::string& parameter) const {
+StoredPlace CarriedTensors::place_of(const std::string& parameter) const {
   const auto found = stored_.find(parameter);
-  return found == stored_.end() ? parameter : found->second;
+  return found == stored_.end() ? StoredPlace{parameter} : found->second;
 }
 
 void CarriedTensors::add_to(std::vector<TensorSpec>& specs) const {
-  for (TensorSpec& spec : specs) spec.name = stored_name(spec.name);
+  std::set<std::string> shared;  // by several parameters
+  std::erase_if(specs, [&](TensorSpec& spec) {
+    spec.name = place_of(spec.name).tensor;
+    const TensorEntry* entry = files_.find(spec.name);
+    if (!entry || entry->shape.numel() == spec.shape.numel()) return false;
+    spec.shape = entry->shape;
+    return !shared.insert(spec.name).second;
+  });
   for (const std::string& name : names_) {
     const TensorEntry& entry = files_.at(name);
     specs.push_back({name, entry.dtype, entry.shape});

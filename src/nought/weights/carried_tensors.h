@@ -13,16 +13,22 @@
 
 namespace nought {
 
+/// Where the files of a folder have a parameter: its elements are those of a tensor from `first` on.
+struct StoredPlace {
+  std::string tensor;
+  int64_t first = 0;
+};
+
 class CarriedTensors {
  public:
-  /// stored: the names that parameters have in the files.
+  /// stored: where the files have parameters.
   CarriedTensors(const WeightFiles& files, std::filesystem::path folder, std::vector<std::string> names,
-                 std::unordered_map<std::string, std::string> stored)
+                 std::unordered_map<std::string, StoredPlace> stored)
       : files_(files), folder_(std::move(folder)), names_(std::move(names)), stored_(std::move(stored)) {}
 
-  /// The name of a parameter in the folder.
-  const std::string& stored_name(const std::string& parameter) const;
-  /// Gives the specs of parameters the folder's names, and adds those of what is carried.
+  /// Where the folder has a parameter; its own name for one that it has not.
+  StoredPlace place_of(const std::string& parameter) const;
+  /// Makes the specs of parameters those of the folder's tensors, and adds those of what is carried.
   void add_to(std::vector<TensorSpec>& specs) const;
   void write(HfFolderWriter& writer, Memory& memory) const;
   /// Copies the files that say how images become input.
@@ -34,7 +40,7 @@ class CarriedTensors {
   const WeightFiles& files_;
   std::filesystem::path folder_;
   std::vector<std::string> names_;
-  std::unordered_map<std::string, std::string> stored_;
+  std::unordered_map<std::string, StoredPlace> stored_;
 };
 
 }  // namespace nought

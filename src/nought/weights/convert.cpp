@@ -32,12 +32,14 @@ std::string tokenizer_name(const ModelSource& source) {
   return source.config().vocab_size == 256 ? "bytes" : "";
 }
 
-/// Gives parameters the names that the folder of their model has for them.
-class RenamingSink final : public WeightSink {
+/// Puts parameters where the folder of their model has them.
+class PlacingSink final : public WeightSink {
  public:
-  RenamingSink(HfFolderWriter& writer, const CarriedTensors* carried) : writer_(writer), carried_(carried) {}
+  PlacingSink(HfFolderWriter& writer, const CarriedTensors* carried) : writer_(writer), carried_(carried) {}
   void write(std::string_view name, Interval elements, const Tensor& source) override {
-    writer_.write(carried_ ? carried_->stored_name(std::string(name)) : std::string(name), elements, source);
+    if (!carried_) return writer_.write(name, elements, source);
+    const StoredPlace place = carried_->place_of(std::string(name));
+    writer_.write(place.tensor, {place.first + elements.begin, place.first + elements.end}, source);
   }
   void finish() override { writer_.finish(); }
 
@@ -86,8 +88,8 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   const CarriedTensors* carried = source.stored() ? source.stored()->carried() : nullptr;
   if (carried) carried->add_to(specs);
   HfFolderWriter writer(folder, specs, options.max_shard_bytes);
-  RenamingSink renaming(writer, carried);
-  copy_weights(source, renaming, memory);
+  PlacingSink placing(writer, carried);
+  copy_weights(source, placing, memory);
   if (carried) carried->write(writer, memory);
   writer.finish();
   export_companions_of(source, most, folder, carried);

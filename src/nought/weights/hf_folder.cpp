@@ -77,7 +77,7 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
         continue;
       }
       check(parameter);
-      const std::string& name = stored_name_.at(parameter.name);
+      const std::string& name = stored_.at(parameter.name).tensor;
       if (!first) first = files_.at(name).dtype;
       used.insert(name);
     }
@@ -94,12 +94,28 @@ void HfWeights::carry(const std::filesystem::path& folder, const std::vector<std
   const std::optional<std::string> config = bytes_if_there(folder / "config.json");
   const bool later = config && predicts_later_tokens(Json::parse(*config, nullptr, /*allow_exceptions=*/false));
   int64_t layers = later ? 0 : std::numeric_limits<int64_t>::max();
-  for (const auto& [parameter, stored] : stored_name_)
+  for (const auto& [parameter, stored] : stored_)
     if (later) layers = std::max(layers, layer_of(parameter) + 1);
   std::vector<std::string> carried;
   for (const std::string& name : left)
     (!quantized && is_carried_name(name, layers) && !files_.at(name).packed ? carried : unused_).push_back(name);
-  if (!carried.empty()) carried_.emplace(files_, folder, carried, stored_name_);
+  if (!carried.empty()) carried_.emplace(files_, folder, carried, stored_);
+}
+
+std::optional<StoredPlace> HfWeights::within_experts(const Parameter& parameter) const {
+  const std::optional<JoinedExpert> part = joined_expert(parameter.name);
+  if (!part) return std::nullopt;
+  std::vector<std::string> names = multimodal_names(part->tensor);
+  names.push_back(part->tensor);
+  const auto found = std::ranges::find_if(names, [&](const std::string& name) { return files_.contains(name); });
+  if (found == names.end()) return std::nullopt;
+  const Shape& have = files_.at(*found).shape;
+  const Shape& matrix = parameter.placement.global;
+  const Shape wanted{have.rank() == 3 ? have[0] : 0, part->matrices * matrix[0], matrix[1]};
+  require<IoError>(have == wanted && part->expert < have[0],
+                   "{}: tensor {} has shape {}, config.json asks for {} in [experts, {}, {}]",
+                   files_.path_of(*found).string(), *found, have, parameter.name, wanted[1], wanted[2]);
+  return StoredPlace{*found, (part->expert * part->matrices + part->matrix) * matrix.numel()};
 }
 
 void HfWeights::check(const Parameter& parameter) {
@@ -108,11 +124,17 @@ void HfWeights::check(const Parameter& parameter) {
   std::string name = parameter.name;
   for (const std::string& other : others)
     if (!files_.contains(name) && !other.empty() && files_.contains(other)) name = other;
+  if (!files_.contains(name)) {
+    if (const std::optional<StoredPlace> place = within_experts(parameter)) {
+      stored_[parameter.name] = *place;
+      return;
+    }
+  }
   const TensorEntry& entry = files_.at(name);
   const Shape& shape = parameter.placement.global;
   require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
                    files_.path_of(name).string(), name, entry.shape, shape);
-  stored_name_[parameter.name] = name;
+  stored_[parameter.name] = {name};
 }
 
 void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
@@ -126,16 +148,17 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const
     for (const std::string& part : packed->second.parts) files_.file_of(part).release(files_.at(part));
     return;
   }
-  const std::string& name = stored_name_.at(parameter.name);
-  for_each_interval(elements, destination,
-                    [&](Interval interval, const Tensor& values) { files_.read(name, interval, values); });
+  const StoredPlace& place = stored_.at(parameter.name);
+  for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+    files_.read(place.tensor, {place.first + interval.begin, place.first + interval.end}, values);
+  });
 }
 
 StoredWeights::Storage HfWeights::storage_of(const Parameter& parameter) const {
   const auto packed = packed_.find(parameter.name);
   if (packed == packed_.end()) {
-    const TensorEntry& entry = files_.at(stored_name_.at(parameter.name));
-    return {std::string(name_of(entry.dtype)), entry.bytes.size()};
+    const DType dtype = dtype_of(parameter);
+    return {std::string(name_of(dtype)), parameter.placement.global.numel() * size_of(dtype)};
   }
   Storage storage{packed->second.format};
   for (const std::string& part : packed->second.parts) storage.bytes += files_.at(part).bytes.size();
@@ -169,9 +192,13 @@ std::string HfWeights::hash_of(const std::string& tensor) const {
 }
 
 std::string HfWeights::content_hash() const {
-  std::map<std::string, std::string> hashes;  // sorted by the names of parameters
-  for (const auto& [parameter, stored] : stored_name_)
-    hashes.emplace(parameter, fmt::format("{} {}", parameter, hash_of(stored)));
+  std::map<std::string, std::string> hashes;      // sorted by the names of parameters
+  std::map<std::string, std::string> of_tensors;  // which several parameters may share
+  for (const auto& [parameter, stored] : stored_) {
+    std::string& hash = of_tensors[stored.tensor];
+    if (hash.empty()) hash = hash_of(stored.tensor);
+    hashes.emplace(parameter, fmt::format("{} {}", parameter, hash));
+  }
   for (const auto& [parameter, packed] : packed_)
     for (const std::string& part : packed.parts) hashes[parameter] += fmt::format("{} {}", part, hash_of(part));
   std::string all;
@@ -222,8 +249,9 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const Toke
   }
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
-      if (writer)
-        writer->write(carried ? carried->stored_name(parameter.name) : parameter.name, model.context().on_host(values));
+      if (!writer) return;
+      const StoredPlace place = carried ? carried->place_of(parameter.name) : StoredPlace{parameter.name};
+      writer->write(place.tensor, {place.first, place.first + values.numel()}, model.context().on_host(values));
     });
   if (writer) {
     if (carried) carried->write(*writer, *model.context().memory);

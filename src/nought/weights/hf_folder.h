@@ -34,8 +34,8 @@ class HfWeights final : public StoredWeights {
   /// The dtype in which a parameter is stored, or that first one for what is not, or is decoded. Some folders store a
   /// few parameters in fp32.
   DType dtype_of(const Parameter& parameter) const override {
-    const auto stored = stored_name_.find(parameter.name);
-    return stored == stored_name_.end() ? dtype_ : files_.at(stored->second).dtype;
+    const auto stored = stored_.find(parameter.name);
+    return stored == stored_.end() ? dtype_ : files_.at(stored->second.tensor).dtype;
   }
   std::string content_hash() const override;
   bool decodes(const Parameter& parameter) const override { return packed_.contains(parameter.name); }
@@ -52,12 +52,14 @@ class HfWeights final : public StoredWeights {
 
  private:
   void check(const Parameter& parameter);
+  /// A parameter that is a part of a tensor of all experts of its layer. IoError for one of another shape.
+  std::optional<StoredPlace> within_experts(const Parameter& parameter) const;
   /// Parts what the model leaves: what is carried through, and what is unused.
   void carry(const std::filesystem::path& folder, const std::vector<std::string>& left, bool quantized);
   std::string hash_of(const std::string& tensor) const;
 
   WeightFiles files_;
-  std::unordered_map<std::string, std::string> stored_name_;      // parameter -> tensor in the files
+  std::unordered_map<std::string, StoredPlace> stored_;           // by parameter
   std::unordered_map<std::string, PackedWeights::Found> packed_;  // parameters that are stored in few bits
   std::vector<std::string> unused_;
   std::optional<CarriedTensors> carried_;
