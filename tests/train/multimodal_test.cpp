@@ -115,6 +115,16 @@ TEST(Multimodal, the_text_part_is_read_and_the_rest_is_carried_byte_for_byte) {
   }
 }
 
+TEST(Multimodal, files_decide_where_the_folder_and_its_text_part_differ_about_a_tied_head) {
+  const TempFolder folder;
+  for (const auto& [golden, head] : {std::pair("ministral3", true), {"smollm3", false}}) {
+    json config{{"model_type", "mistral3"}, {"text_config", golden_config(golden)}, {"tie_word_embeddings", true}};
+    config["text_config"]["tie_word_embeddings"] = false;
+    write_folder(folder / golden, golden, kOld, {"vision_tower.a.weight"}, config);
+    EXPECT_EQ(ModelSource(folder / golden).config().tie_word_embeddings, !head) << golden;
+  }
+}
+
 TEST(Multimodal, logits_are_those_of_the_text_model_and_a_run_exports_the_whole) {
   const TempFolder folder;
   const Folder& gemma = folders().front();

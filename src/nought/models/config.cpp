@@ -15,6 +15,7 @@
 #include "nought/models/gguf_config.h"
 #include "nought/models/quantization_config.h"
 #include "nought/models/text_part.h"
+#include "nought/models/weight_files.h"
 
 namespace nought {
 
@@ -33,6 +34,15 @@ void note_other_heads(const Json& json, ModelConfig& config) {
   if (task == std::string::npos || name.ends_with("ForCausalLM") || config.classifier) return;
   config.notes.push_back(fmt::format("{}: its head for {} is dropped; the model predicts tokens, as {} does", name,
                                      name.substr(task + 3), family_named("architectures", config.family).architecture));
+}
+
+constexpr const char* kTied = "tie_word_embeddings";
+
+/// A multimodal folder may say that its head is tied, and its text part that it is not: then its files decide.
+bool holds_head(const WeightFiles& files) {
+  constexpr const char* kHead = "lm_head.weight";
+  return files.contains(kHead) ||
+         std::ranges::any_of(multimodal_names(kHead), [&](const std::string& name) { return files.contains(name); });
 }
 
 // Keys that every Hugging Face config may carry and that do not change what a decoder computes.
@@ -178,7 +188,10 @@ ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
   require<IoError>(text.has_value(), "{}: there is no such file; a model folder holds a config.json", file.string());
   const Json json = Json::parse(*text, nullptr, false);
   require<IoError>(!json.is_discarded(), "{}: not valid JSON", file.string());
-  return from_json(json, file.string());
+  ModelConfig config = from_json(json, file.string());
+  if (!config.tie_word_embeddings && !config.whole.json.empty() && json.value(kTied, Json()) == true)
+    config.tie_word_embeddings = holds_weights(folder) && !holds_head(WeightFiles(folder));
+  return config;
 }
 
 void ModelConfig::require_loadable(const std::string& source) const {
