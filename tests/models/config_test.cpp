@@ -383,45 +383,41 @@ TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
   }
 }
 
+TEST(ModelConfig, kimi_k2_is_deepseek_v3_by_another_name) {
+  const ModelConfig config = read("kimi_k2", {{"num_hidden_layers", 2}});
+  EXPECT_EQ(config, read("deepseek_v3", {{"num_hidden_layers", 2}}));
+  EXPECT_EQ(config.to_hf_json(DType::bf16)["model_type"], "deepseek_v3");
+}
+
+/// Mixtures: Flops.released_mixtures_have_the_total_and_active_parameters_that_their_cards_name.
 TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
-  EXPECT_EQ(read("mistral", json::object()).parameter_count(), 7241732096);     // Mistral 7B
   EXPECT_EQ(read("gemma", json::object()).parameter_count(), 8537680896);       // Gemma 7B
   EXPECT_EQ(read("gemma2", json::object()).parameter_count(), 2614341888);      // Gemma 2 2B
   EXPECT_EQ(read("phi3", json::object()).parameter_count(), 3821079552);        // Phi-3 mini
-  EXPECT_EQ(read("mixtral", json::object()).parameter_count(), 46702792704);    // Mixtral 8x7B
   EXPECT_EQ(read("gpt_neox", json::object()).parameter_count(), 20554567680);   // GPT-NeoX 20B
   EXPECT_EQ(read("ernie4_5", json::object()).parameter_count(), 360748032);     // ERNIE 4.5 0.3B
   EXPECT_EQ(read("smollm3", json::object()).parameter_count(), 3075098624);     // SmolLM3 3B
   EXPECT_EQ(read("starcoder2", json::object()).parameter_count(), 3030371328);  // StarCoder2 3B
   EXPECT_EQ(read("glm4", json::object()).parameter_count(), 9400279040);        // GLM-4 9B
   EXPECT_EQ(read("olmo3", json::object()).parameter_count(), 6888624128);       // OLMo 3 7B
-  EXPECT_EQ(read("minimax_m2", json::object()).parameter_count(), 228689764864);
-  EXPECT_EQ(read("lfm2", {{"hidden_size", 2048},  // LFM2 1.2B, as its file says it
+  EXPECT_EQ(read("lfm2", {{"hidden_size", 2048},                                // LFM2 1.2B, as its file says it
                           {"num_hidden_layers", 16},
                           {"block_ff_dim", 12288},
                           {"full_attn_idxs", {2, 5, 8, 10, 12, 14}}})
                 .parameter_count(),
             1170340608);
-  // Qwen3-Next 80B-A3B without its MTP layer.
-  EXPECT_EQ(read("qwen3_next", json::object()).parameter_count(), 79674391296);
-  // GLM-4.5; its file has an MTP layer of 5.5B more.
-  EXPECT_EQ(read("glm4_moe", {{"hidden_size", 5120},
-                              {"num_hidden_layers", 92},
-                              {"intermediate_size", 12288},
-                              {"moe_intermediate_size", 1536},
-                              {"num_attention_heads", 96},
-                              {"head_dim", 128},
-                              {"n_routed_experts", 160},
-                              {"first_k_dense_replace", 3},
-                              {"use_qk_norm", true},
-                              {"attention_bias", true}})
-                .parameter_count(),
-            352797829024);
   EXPECT_EQ(read("ernie4_5_moe", json::object()).parameter_count(), 21825437888);  // ERNIE 4.5 21B-A3B
   EXPECT_EQ(read("phi", json::object()).parameter_count(), 1418270720);            // Phi 1.5
   EXPECT_EQ(read("opt", json::object()).parameter_count(), 125239296);             // OPT 125M
-  EXPECT_EQ(read("llama4_text", json::object()).parameter_count(), 107769861120);  // Llama 4 Scout without its images
-  EXPECT_EQ(read("ministral3", json::object()).parameter_count(), 8489553920);     // Ministral 3 8B
+  EXPECT_EQ(read("opt", {{"hidden_size", 1024},
+                         {"num_hidden_layers", 24},
+                         {"num_attention_heads", 16},
+                         {"ffn_dim", 4096},
+                         {"word_embed_proj_dim", 512},
+                         {"do_layer_norm_before", false}})
+                .parameter_count(),
+            331196416);                                                         // OPT 350M
+  EXPECT_EQ(read("ministral3", json::object()).parameter_count(), 8489553920);  // Ministral 3 8B
   // As transformers counts their defaults.
   EXPECT_EQ(read("cohere2", json::object()).parameter_count(), 34980831232);
   EXPECT_EQ(read("exaone4", json::object()).parameter_count(), 9429069824);

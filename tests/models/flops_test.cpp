@@ -6,6 +6,7 @@
 #include "support/tiny_llama.h"
 #include <gtest/gtest.h>
 
+#include "nought/base/json.h"
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
 
@@ -86,14 +87,81 @@ TEST(Flops, frozen_parameters_save_their_gradients_and_what_is_below_them) {
   EXPECT_EQ(saved({{"."}, {"lm_head"}}), 2 * (4 * block + scores) + 2 * norm);
 }
 
-TEST(Flops, a_token_passes_the_active_parameters_of_a_model) {
-  const auto active = [](const char* family) {
-    const ModelConfig config = ModelConfig::from_json({{"model_type", family}});
-    return config.parameter_count() - idle_parameters(config);
+/// What config.json says of released mixtures: the totals are those of transformers' models of these shapes.
+TEST(Flops, released_mixtures_have_the_total_and_active_parameters_that_their_cards_name) {
+  struct Released {
+    const char* name;
+    Json config;
+    int64_t total, active;
   };
-  EXPECT_EQ(active("llama4_text"), 17172894720);  // Llama 4 Scout 17B-16E
-  EXPECT_EQ(active("mixtral"), 12879925248);      // Mixtral 8x7B
-  EXPECT_EQ(active("mistral"), 7241732096);
+  const std::vector<Released> all{
+      {"Mixtral 8x7B: 47B, 13B", {{"model_type", "mixtral"}}, 46702792704, 12879925248},
+      {"Mistral 7B", {{"model_type", "mistral"}}, 7241732096, 7241732096},
+      {"Llama 4 Scout without its images: 109B, 17B", {{"model_type", "llama4_text"}}, 107769861120, 17172894720},
+      {"Qwen3-Next without its MTP layer: 80B, 3B", {{"model_type", "qwen3_next"}}, 79674391296, 3874929408},
+      {"MiniMax-M2: 230B, 10B", {{"model_type", "minimax_m2"}}, 228689764864, 11030553088},
+      {"gpt-oss 120b: 117B, 5.1B less the embedding", {{"model_type", "gpt_oss"}}, 116829156672, 5750551872},
+      {"gpt-oss 20b: 21B, 3.6B less the embedding",
+       {{"model_type", "gpt_oss"}, {"num_hidden_layers", 24}, {"num_local_experts", 32}},
+       20914757184,
+       4193246784},
+      {"GLM-4.5 without its MTP layer: 355B, 32B",
+       {{"model_type", "glm4_moe"},
+        {"hidden_size", 5120},
+        {"num_hidden_layers", 92},
+        {"intermediate_size", 12288},
+        {"moe_intermediate_size", 1536},
+        {"num_attention_heads", 96},
+        {"head_dim", 128},
+        {"n_routed_experts", 160},
+        {"first_k_dense_replace", 3},
+        {"use_qk_norm", true},
+        {"attention_bias", true}},
+       352797829024,
+       33632266144},
+      {"Kimi-K2: 1T, 32B",
+       {{"model_type", "kimi_k2"},
+        {"vocab_size", 163840},
+        {"hidden_size", 7168},
+        {"intermediate_size", 18432},
+        {"moe_intermediate_size", 2048},
+        {"num_hidden_layers", 61},
+        {"num_attention_heads", 64},
+        {"num_key_value_heads", 64},
+        {"n_shared_experts", 1},
+        {"n_routed_experts", 384},
+        {"num_experts_per_tok", 8},
+        {"first_k_dense_replace", 1},
+        {"n_group", 1},
+        {"topk_group", 1},
+        {"q_lora_rank", 1536},
+        {"kv_lora_rank", 512},
+        {"qk_rope_head_dim", 64},
+        {"qk_nope_head_dim", 128},
+        {"v_head_dim", 128},
+        {"routed_scaling_factor", 2.827}},
+       1026408232448,
+       32861500928},
+      {"Qwen3.5 397B-A17B without its images and its MTP layer",
+       {{"model_type", "qwen3_5_moe_text"},
+        {"hidden_size", 4096},
+        {"num_hidden_layers", 60},
+        {"num_attention_heads", 32},
+        {"num_key_value_heads", 2},
+        {"head_dim", 256},
+        {"linear_num_key_heads", 16},
+        {"linear_num_value_heads", 64},
+        {"num_experts", 512},
+        {"num_experts_per_tok", 10},
+        {"moe_intermediate_size", 1024},
+        {"shared_expert_intermediate_size", 1024}},
+       396346350336,
+       17349040896}};
+  for (const Released& each : all) {
+    const ModelConfig config = ModelConfig::from_json(each.config);
+    EXPECT_EQ(config.parameter_count(), each.total) << each.name;
+    EXPECT_EQ(config.parameter_count() - idle_parameters(config), each.active) << each.name;
+  }
 }
 
 }  // namespace

@@ -161,10 +161,11 @@ ModelConfig ModelConfig::from_json(const Json& whole, const std::string& source)
   ConfigReader reader(json, source);
   ModelConfig config;
   if (text || predicts_later_tokens(whole)) config.whole.json = whole.dump();
-  const auto family = reader.text("model_type");
-  require<ConfigError>(family.has_value(), "{}: has no model_type, known are {}", source, fmt::join(families(), ", "));
-  config.family = *family;
-  family_named(source, *family).read(reader, config);
+  const auto type = reader.text("model_type");
+  require<ConfigError>(type.has_value(), "{}: has no model_type, known are {}", source, fmt::join(families(), ", "));
+  const Family& family = family_named(source, *type);
+  config.family = family.name;
+  family.read(reader, config);
   read_common(reader, config);
   read_classifier(json, source, config);
   note_other_heads(json, config);

@@ -379,7 +379,8 @@ const std::vector<Family>& all_families() {
 
 const Family& family_named(const std::string& source, const std::string& name) {
   for (const Family& family : all_families()) {
-    if (name == family.name) return family;
+  const std::string known_as = name == "kimi_k2" ? "deepseek_v3" : name;  // the same model by another name
+    if (known_as == family.name) return family;
   }
   const std::vector<std::string>& known = ModelConfig::families();
   fail<ConfigError>("{}: model_type \"{}\" is not supported, known are {}{}", source, name, fmt::join(known, ", "),

@@ -28,7 +28,8 @@ std::span<const Family> expert_families();
 std::span<const Family> deep_families();
 /// All of them, in alphabetical order.
 const std::vector<Family>& all_families();
-/// The family of this name. If there is none, ConfigError names the nearest one. `source` names the file.
+/// The family of this name, or of which it is another name. If there is none, ConfigError names the nearest one.
+/// `source` names the file.
 const Family& family_named(const std::string& source, const std::string& name);
 
 }  // namespace nought
