@@ -48,7 +48,7 @@ FAMILIES = {
     "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=16, num_hidden_layers=2),
     "opt": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0),
     "opt_post": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0, do_layer_norm_before=False,
-                     enable_bias=False),
+                     enable_bias=False, word_embed_proj_dim=16),
     "phi": dict(head_dim=8, num_hidden_layers=2, partial_rotary_factor=0.5),
     # Above one chunk of 64 tokens, and no multiple of it.
     "qwen3_next": dict(length=67, max_position_embeddings=128, vocab_size=48, head_dim=8, num_hidden_layers=2, intermediate_size=16,

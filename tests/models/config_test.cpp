@@ -202,7 +202,7 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
           {{"full_attention", {{"rope_theta", 5e5}}}, {"sliding_attention", {{"rope_theta", 1e4}}}}}},
         "rope_parameters.sliding_attention must be plain"}},
       {"olmoe", {{{"clip_qkv", 8.0}}, "clip_qkv is 8"}},
-      {"opt", {{{"word_embed_proj_dim", 512}}, "word_embed_proj_dim is 512, only 768"}},
+      {"opt", {{{"layer_norm_elementwise_affine", false}}, "layer_norm_elementwise_affine is false"}},
       {"phi", {{{"qk_layernorm", true}}, "qk_layernorm is true"}},
       {"phi3", {{{"partial_rotary_factor", 0}}, "partial_rotary_factor is 0"}},
       {"qwen2", {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "linear_attention"}},

@@ -8,6 +8,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/weights/hf_folder.h"
+#include "nought/models/tensor_cuts.h"
 
 namespace nought::golden_test {
 namespace {
@@ -126,9 +127,12 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(test::kGoldenFami
 /// Options of a family that none of its other folders has.
 class GoldenVariant : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenVariant, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
-  for (const auto& mesh : {sharded(1, 0), sharded(2, 3)})
-    GoldenCase{.folder = golden_folder(GetParam()), .mesh = mesh}.expect_golden();
+TEST_P(GoldenVariant, logits_loss_and_gradients_agree_on_one_rank_and_on_several) {
+  const std::string folder = golden_folder(GetParam());
+  std::vector<test::MeshLayout> meshes{sharded(1, 0), sharded(2, 3), {.sizes = {.pipeline = 2}}};
+  if (reason_not_to_cut(ModelConfig::from_folder(folder), 2).empty())
+    meshes.push_back({.sizes = {.tensor = 2}, .sequence_parallel = true});
+  for (const auto& mesh : meshes) GoldenCase{.folder = folder, .mesh = mesh}.expect_golden();
 }
 
 INSTANTIATE_TEST_SUITE_P(Options, GoldenVariant, ::testing::ValuesIn(test::kGoldenVariants),

@@ -191,8 +191,8 @@ class Resolver {
   /// The embedding of tokens and the head, which "all-linear" does not mean.
   void add_vocabulary(const LayerChoice& targets) {
     const WeightNames names = WeightNames::of(config_);
-    for (const AdaptableLayer& layer : {AdaptableLayer{names.token_embedding, config_.vocab_size, config_.hidden_size},
-                                        AdaptableLayer{names.head, config_.hidden_size, config_.vocab_size}})
+    const AdaptableLayer table{names.token_embedding, config_.vocab_size, config_.token_width()};
+    for (const AdaptableLayer& layer : {table, AdaptableLayer{names.head, table.out, table.in}})
       if (!adapter_.targets_all() && chosen(targets, layer.name)) add_alone(layer.name, rank_and_scale(layer));
   }
 

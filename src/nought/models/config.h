@@ -149,6 +149,9 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  // num_heads * head_dim need not be hidden_size
   int64_t max_positions = 0;
+  /// The width of the rows that tokens look up and of those that make logits, where products lead from the one to
+  /// hidden_size and back to the other; 0: there are none.
+  int64_t projected_size = 0;
 
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
@@ -212,6 +215,9 @@ struct ModelConfig {
   ModelAdapter adapter = {};
   /// One line for the user for each thing that the config asks for and that Nought does not do.
   std::vector<std::string> notes;
+
+  /// The width of the rows of the vocabulary.
+  int64_t token_width() const { return projected_size > 0 ? projected_size : hidden_size; }
 
   bool operator==(const ModelConfig&) const = default;
 

@@ -326,7 +326,8 @@ void read_opt(ConfigReader& reader, ModelConfig& config) {
   config.initializer_range = reader.non_negative("init_std", 0.02);
   set_sliding_windows(config, 0);
 
-  reader.only("word_embed_proj_dim", config.hidden_size, "embeddings are as wide as the layers");
+  const int64_t width = reader.size("word_embed_proj_dim", config.hidden_size, kMaxWidth);
+  if (width != config.hidden_size) config.projected_size = width;
   reader.only("layer_norm_elementwise_affine", true, "layer norms have weights");
   reader.ignore({"pad_token_id", "initializer_range", "activation_dropout"});
   note_dropout(reader, config, {"dropout", "attention_dropout", "layerdrop"});
@@ -339,7 +340,7 @@ void write_opt(const ModelConfig& config, OrderedJson& json) {
                {"num_hidden_layers", config.num_layers},
                {"num_attention_heads", config.num_heads},
                {"max_position_embeddings", config.max_positions},
-               {"word_embed_proj_dim", config.hidden_size},
+               {"word_embed_proj_dim", config.token_width()},
                {"activation_function", activation_name(config.activation)},
                {"do_layer_norm_before", before},
                {"_remove_final_layer_norm", before && !config.final_norm},
@@ -378,8 +379,8 @@ const std::vector<Family>& all_families() {
 }
 
 const Family& family_named(const std::string& source, const std::string& name) {
-  for (const Family& family : all_families()) {
   const std::string known_as = name == "kimi_k2" ? "deepseek_v3" : name;  // the same model by another name
+  for (const Family& family : all_families()) {
     if (known_as == family.name) return family;
   }
   const std::vector<std::string>& known = ModelConfig::families();

@@ -79,6 +79,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   embedding_ =
       &add_staged_unit("embedding", config_.tie_word_embeddings ? std::optional(pipeline_.last_stage()) : std::nullopt);
   add_table();
+  project_in_ = add_projection(*embedding_, names.project_in, config_.token_width(), config_.hidden_size);
   if (config_.positions == PositionKind::learned)
     positions_ = all_ranks_.slicing().add_partial(
         *embedding_, names.position_embedding + ".weight",
@@ -86,6 +87,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_staged_unit("head");
   if (config_.final_norm) final_norm_ = Norm(*head_, names.final_norm, block_options().norm());
+  project_out_ = add_projection(*head_, names.project_out, config_.hidden_size, config_.token_width());
   add_head_weight();
   freeze_base();
 }

@@ -143,6 +143,8 @@ class Decoder final : public Model {
   /// Declare the rows that tokens look up, and those that make logits.
   void add_table();
   void add_table_adapter(const std::string& table);
+  /// Declares a product between rows of the vocabulary and hidden states; nothing where they have the same width.
+  ParameterView add_projection(Unit& unit, const std::string& name, int64_t in, int64_t out);
   void add_head_adapter();
   /// What an adapter and a bias add to the logits of x; what the adapter does is the same on all ranks that share the
   /// head.
@@ -216,7 +218,8 @@ class Decoder final : public Model {
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_, head_bias_;
-  ParameterView table_a_, table_b_;  // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
+  ParameterView project_in_, project_out_;  // see ModelConfig::projected_size
+  ParameterView table_a_, table_b_;         // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
   double table_scale_ = 1;
   ParameterView head_a_, head_b_;  // the same of the logits: [rank, hidden], [vocabulary, rank]
   double head_scale_ = 1;

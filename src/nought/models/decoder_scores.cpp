@@ -35,6 +35,8 @@ std::vector<double> values_of(const Context& context, const Tensor& scores) {
 }  // namespace
 
 void Decoder::add_score_head() {
+  require<ConfigError>(config_.projected_size == 0,
+                       "word_embed_proj_dim: a classifier of rows that are projected is not supported");
   head_weight_ = head_->add(kScoreWeight, {config_.classifier->labels, config_.hidden_size},
                             Init::normal(config_.initializer_range), ParameterRole::head);
 }

@@ -11,7 +11,7 @@ namespace nought {
 
 void Decoder::add_table() {
   const std::string name = WeightNames::of(config_).token_embedding + ".weight";
-  const Shape table{config_.vocab_size, config_.hidden_size};
+  const Shape table{config_.vocab_size, config_.token_width()};
   const Init init = Init::normal(config_.initializer_range);
   // Ranks that share matrices have parts of it already.
   const bool whole = ranks_.several() || (config_.head_bias && config_.tie_word_embeddings);
@@ -31,8 +31,14 @@ void Decoder::add_table_adapter(const std::string& table) {
   table_a_ = ranks_.add(*embedding_, embedding_factor_name(table, 'A'), {{config_.vocab_size, of->rank}, 0}, a,
                         ParameterRole::adapter);
   table_b_ = all_ranks_.slicing().add_partial(*embedding_, embedding_factor_name(table, 'B'),
-                                              {config_.hidden_size, of->rank}, normal, ParameterRole::adapter);
+                                              {config_.token_width(), of->rank}, normal, ParameterRole::adapter);
   table_scale_ = of->scale;
+}
+
+ParameterView Decoder::add_projection(Unit& unit, const std::string& name, int64_t in, int64_t out) {
+  if (config_.projected_size == 0) return {};
+  return all_ranks_.slicing().add_partial(unit, name + ".weight", {out, in}, Init::normal(config_.initializer_range),
+                                          ParameterRole::matrix);
 }
 
 Var Decoder::look_up(Tape& tape, const Work& work) {
@@ -57,7 +63,7 @@ void Decoder::add_head_weight() {
     return add_head_adapter();
   }
   const std::string name = WeightNames::of(config_).head + ".weight";
-  const Shape table{config_.vocab_size, config_.hidden_size};
+  const Shape table{config_.vocab_size, config_.token_width()};
   const Init init = Init::normal(config_.initializer_range);
   const bool whole = ranks_.several() || config_.head_bias;
   const auto tiles = whole ? std::vector<Unit*>{} : tiles_of(*head_, "logits", config_.vocab_size);
@@ -73,10 +79,10 @@ void Decoder::add_head_adapter() {
   const std::string name = WeightNames::of(config_).head;
   const LowRank* of = config_.adapter.find(name);
   if (of == nullptr) return;
-  head_a_ = ranks_.add_partial(*head_, low_rank_name(name, 'A'), {of->rank, config_.hidden_size},
-                               start_of_factor(*of, 'A', config_.hidden_size), ParameterRole::adapter);
+  head_a_ = ranks_.add_partial(*head_, low_rank_name(name, 'A'), {of->rank, config_.token_width()},
+                               start_of_factor(*of, 'A', config_.token_width()), ParameterRole::adapter);
   head_b_ = ranks_.add(*head_, low_rank_name(name, 'B'), {{config_.vocab_size, of->rank}, 0},
-                       start_of_factor(*of, 'B', config_.hidden_size), ParameterRole::adapter);
+                       start_of_factor(*of, 'B', config_.token_width()), ParameterRole::adapter);
   head_scale_ = of->scale;
 }
 
@@ -95,14 +101,16 @@ Section Decoder::embedding_section() {
             tape.leave_out_adapters(leaves_out_adapter_);
             Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
+            if (project_in_.defined()) y = linear(tape, y, project_in_, {}, WeightLayout::out_in);
             return positions_.defined() ? add_embedding(tape, y, work.local_positions, positions_) : y;
           }};
 }
 
 Var Decoder::head_input(Tape& tape, const Var& hidden, double temperature) const {
   const Var normed = final_norm_(tape, hidden);
+  const Var rows = project_out_.defined() ? linear(tape, normed, project_out_, {}, WeightLayout::out_in) : normed;
   const double divisor = config_.logit_divisor * temperature;
-  return divisor == 1 ? normed : scale(tape, normed, 1 / divisor);
+  return divisor == 1 ? rows : scale(tape, rows, 1 / divisor);
 }
 
 Var Decoder::head_loss(Tape& tape, const Var& normed, const Work& work, const Batch& batch, const Batch& placed,

@@ -35,7 +35,7 @@ std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_lengt
   const auto heads = static_cast<double>(config.num_heads * config.head_dim);
   std::vector<double> flops;
   for (const auto& unit : whole.units()) flops.push_back(6 * multiplied_by(*unit, config));
-  if (config.tie_word_embeddings) flops.back() += 6 * static_cast<double>(config.vocab_size * config.hidden_size);
+  if (config.tie_word_embeddings) flops.back() += 6 * static_cast<double>(config.vocab_size * config.token_width());
   for (size_t layer = 0; layer < config.sliding_windows.size(); ++layer) {
     const LayerKind kind = config.kind_of(static_cast<int64_t>(layer));
     if (kind == LayerKind::attention)

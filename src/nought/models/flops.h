@@ -30,7 +30,7 @@ inline double delta_flops_per_token(const ModelConfig& config) {
 /// compute with their states. With causal = false, attention counts 12 L h s, which is the PaLM convention (arXiv
 /// 2204.02311).
 inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length, bool causal = true) {
-  const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
+  const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.token_width();
   const int64_t positions = config.positions == PositionKind::learned
                                 ? (config.max_positions + config.position_offset) * config.hidden_size
                                 : 0;

@@ -23,6 +23,8 @@ WeightNames WeightNames::of(const ModelConfig& config) {
     names.token_embedding = "model.decoder.embed_tokens";
     names.position_embedding = "model.decoder.embed_positions";
     names.final_norm = "model.decoder.final_layer_norm";
+    names.project_in = "model.decoder.project_in";
+    names.project_out = "model.decoder.project_out";
   } else {
     names.token_embedding = "model.embed_tokens";
     names.final_norm = config.family == "phi" ? "model.final_layernorm" : "model.norm";
@@ -166,8 +168,6 @@ std::string alternative_name(const std::string& name) {
   return "";
 }
 
-bool is_buffer_name(const std::string& name) {
-  // Scales of activations and of the cache, which are not rounded here.
 std::optional<JoinedExpert> joined_expert(const std::string& name) {
   constexpr std::string_view kExperts = ".experts.";
   const size_t at = name.find(kExperts);
@@ -185,6 +185,8 @@ std::optional<JoinedExpert> joined_expert(const std::string& name) {
   return part;
 }
 
+bool is_buffer_name(const std::string& name) {
+  // Scales of activations and of the cache, which are not rounded here.
   for (const char* scale :
        {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale"})
     if (name.ends_with(scale)) return true;

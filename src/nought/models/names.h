@@ -11,6 +11,7 @@ namespace nought {
 
 struct WeightNames {
   std::string token_embedding, position_embedding, final_norm, head;  // layers add ".weight"
+  std::string project_in, project_out;                                // between rows of tokens and hidden states
 
   struct Layer {
     std::string attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
@@ -48,7 +49,6 @@ struct WeightNames {
 /// The name of the same tensor in older or bare checkpoints, or "" if there is none. The hub's gpt2 says "h.0..." for
 /// "transformer.h.0...".
 std::string alternative_name(const std::string& name);
-/// True for tensors of checkpoints that are not weights: attention masks, rotary frequencies, scales of activations.
 /// One expert's matrix in files that have a layer's experts in two tensors, as those of Qwen3.5 do: "gate_up_proj" is
 /// [experts, gate and up, hidden] and "down_proj" [experts, hidden, width].
 struct JoinedExpert {
@@ -58,6 +58,7 @@ struct JoinedExpert {
 };
 /// Nothing for what is no expert's "gate_proj", "up_proj" or "down_proj".
 std::optional<JoinedExpert> joined_expert(const std::string& name);
+/// True for tensors of checkpoints that are not weights: attention masks, rotary frequencies, scales of activations.
 bool is_buffer_name(const std::string& name);
 
 }  // namespace nought

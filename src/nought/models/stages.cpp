@@ -114,7 +114,7 @@ std::vector<double> unit_parameters(const ModelConfig& config) {
   const Decoder whole(config);  // declares parameters, and allocates nothing
   std::vector<double> elements;
   for (const auto& unit : whole.units()) elements.push_back(static_cast<double>(unit->numel()));
-  if (config.tie_word_embeddings) elements.back() += static_cast<double>(config.vocab_size * config.hidden_size);
+  if (config.tie_word_embeddings) elements.back() += static_cast<double>(config.vocab_size * config.token_width());
   return elements;
 }
 
