@@ -60,6 +60,8 @@ std::optional<Json> text_part(const Json& json, const std::string& source) {
   return text;
 }
 
+std::span<const std::string_view> multimodal_types() { return kMultimodal; }
+
 bool predicts_later_tokens(const Json& json) {
   return json.is_object() && std::ranges::any_of(kLaterKeys, [&](const char* key) {
            const auto found = json.find(key);

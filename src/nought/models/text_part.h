@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,8 @@ namespace nought {
 /// The config.json of the text model in that of a multimodal folder; nothing if it is none. ConfigError for one whose
 /// weights are quantised.
 std::optional<Json> text_part(const Json& json, const std::string& source);
+/// The model_types of such folders.
+std::span<const std::string_view> multimodal_types();
 /// Whether a config.json has layers that predict later tokens.
 bool predicts_later_tokens(const Json& json);
 /// Writes the config.json of all that a folder holds: ModelConfig::whole, with what training changes.
