@@ -11,6 +11,7 @@
 #   virtual 30 steps of two models in f32 and bf16 on 1, 2, 4 and 8 ranks of 8 virtual ones, at every ZeRO stage, offloaded
 #           and not, by their bits (minutes)
 #   golden  every golden family on every kind of mesh, of which each run has one for each structure (minutes)
+#   families every family that is options of the decoder on every mesh of 4 ranks, packed, and as its plan says (minutes)
 #   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
 #           peak (5 minutes)
 #   offload a model whose optimizer states and parameters are four times the memory of its process trains from files, at 70% of what the
@@ -27,9 +28,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [long]=test_plan [offload]=nought [data]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [families]="test_train test_plan" [long]=test_plan [offload]=nought [data]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
 declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*:RewardModel*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
-all=(flips meshes context adapters align virtual golden long offload data grammar marked elastic kills)
+all=(flips meshes context adapters align virtual golden families long offload data grammar marked elastic kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then
@@ -41,7 +42,10 @@ done
 
 [[ -e build/release/CMakeCache.txt ]] || cmake --preset release
 targets=()
-for name in "$@"; do targets+=("${program[$name]}"); done
+for name in "$@"; do
+  read -ra programs <<<"${program[$name]}"
+  targets+=("${programs[@]}")
+done
 cmake --build build/release --parallel "$(nproc)" --target "${targets[@]}"
 
 export NOUGHT_LONG=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
@@ -49,6 +53,11 @@ failed=()
 for name in "$@"; do
   if [[ $name == offload ]]; then
     scripts/offload-limit.sh </dev/null || failed+=("$name")
+    continue
+  fi
+  if [[ $name == families ]]; then
+    build/release/bin/test_train --gtest_filter='GoldenOptions.*:Options/PackedFamily.*' </dev/null &&
+      build/release/bin/test_plan --gtest_filter='FamiliesAgreement.*' </dev/null || failed+=("$name")
     continue
   fi
   if [[ $name == data ]]; then

@@ -21,6 +21,13 @@ std::vector<const char*> mesh_families() {
   return all;
 }
 
+std::vector<const char*> long_options() {
+  if (!runs_everything()) return {};
+  std::vector<const char*> all(std::begin(kGoldenOptions), std::end(kGoldenOptions));
+  std::erase_if(all, [](std::string_view each) { return std::ranges::count(kGoldenStates, each) > 0; });
+  return all;
+}
+
 std::string family_of(const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param).substr(5); }
 
 ModelConfig GoldenCase::config() const {

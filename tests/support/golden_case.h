@@ -16,6 +16,8 @@ namespace nought::test {
 /// heads and of all heads, latent attention, experts with and without shared ones, sinks, sliding windows, norms
 /// behind. With NOUGHT_LONG every family that four ranks can share the matrices of.
 std::vector<const char*> mesh_families();
+/// With NOUGHT_LONG the families of kGoldenOptions whose layers keep no states, else none.
+std::vector<const char*> long_options();
 /// The cases with a loss that balances experts.
 inline constexpr const char* kAuxiliaryFamilies[] = {"open/mixtral", "open/qwen2_moe", "open/qwen3_moe"};
 

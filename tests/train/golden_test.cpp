@@ -4,11 +4,12 @@
 #include <numeric>
 
 #include "support/golden_case.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 
 #include "nought/comm/thread.h"
-#include "nought/weights/hf_folder.h"
 #include "nought/models/tensor_cuts.h"
+#include "nought/weights/hf_folder.h"
 
 namespace nought::golden_test {
 namespace {
@@ -151,6 +152,28 @@ TEST_P(GoldenOption, logits_loss_and_gradients_agree_on_every_axis) {
   for (const auto& mesh : meshes) GoldenCase{.folder = folder, .mesh = mesh}.expect_golden();
   GoldenCase{.folder = folder, .mesh = sharded(2, 3), .recompute = Recompute::full}.expect_golden();
   GoldenCase{.folder = folder, .contexts = {Context::reference()}}.expect_golden();
+}
+
+/// Every mesh of four ranks at every stage by every schedule, and every way to share sequences.
+NOUGHT_SIZE(long);
+TEST(GoldenOptions, agree_on_every_mesh_of_four_ranks) {
+  for (const char* name : test::kGoldenOptions) {
+    const std::string folder = golden_folder(name);
+    const ModelConfig config = ModelConfig::from_folder(folder);
+    std::vector<test::MeshLayout> meshes = test::every_mesh(4, config.experts.has_value());
+    std::erase_if(meshes, [&](const test::MeshLayout& mesh) {
+      return !reason_not_to_cut(config, mesh.sizes.tensor).empty() || mesh.stages() > config.num_layers + 2 ||
+             (config.experts && config.experts->num_experts % mesh.sizes.expert != 0);
+    });
+    EXPECT_GT(meshes.size(), 20u) << name;
+    for (const ContextMethod method : test::kContextMethods)
+      for (const GridSizes& sizes :
+           {GridSizes{.context = 2}, {.context = 4}, {.shard = 2, .context = 2}, {.context = 2, .tensor = 2}})
+        if (!config.keeps_states() &&
+            (method != ContextMethod::heads || config.num_heads / sizes.tensor % sizes.context == 0))
+          meshes.push_back({.sizes = sizes, .stage = sizes.shard > 1 ? 3 : 0, .method = method});
+    for (const auto& mesh : meshes) GoldenCase{.folder = folder, .mesh = mesh}.expect_golden();
+  }
 }
 
 TEST_P(GoldenOption, logits_with_a_cache_equal_those_without) {

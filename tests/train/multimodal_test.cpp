@@ -144,16 +144,6 @@ TEST(Multimodal, logits_are_those_of_the_text_model_and_a_run_exports_the_whole)
   EXPECT_EQ(json::parse(test::read_bytes(folder / "text/config.json"))["model_type"], "gemma3_text");
 }
 
-TEST(Multimodal, layers_that_predict_later_tokens_are_carried_with_the_keys_that_count_them) {
-  const auto memory = Memory::create();
-  for (const auto& [golden, key, more] :
-       {std::tuple("deepseek_v3", "num_nextn_predict_layers", "model.layers.2.eh_proj.weight"),
-        std::tuple("glm4_moe", "num_nextn_predict_layers", "model.layers.2.enorm.weight"),
-        std::tuple("qwen3_next", "mtp_num_hidden_layers", "mtp.layers.0.a.weight")}) {
-    SCOPED_TRACE(golden);
-    const TempFolder folder;
-    json config = golden_config(golden);
-    config[key] = 1;
 /// The golden mixture as the hub has Qwen3.5: all experts of a layer in two tensors, gate above up.
 void write_joined_experts(const std::filesystem::path& folder, const json& config) {
   const auto memory = Memory::create();
@@ -214,6 +204,16 @@ TEST(Multimodal, experts_that_lie_in_one_tensor_are_read_and_written_as_they_lie
               HasSubstr("gate_up_proj has shape [4, 12, 24], config.json asks for"));
 }
 
+TEST(Multimodal, layers_that_predict_later_tokens_are_carried_with_the_keys_that_count_them) {
+  const auto memory = Memory::create();
+  for (const auto& [golden, key, more] :
+       {std::tuple("deepseek_v3", "num_nextn_predict_layers", "model.layers.2.eh_proj.weight"),
+        std::tuple("glm4_moe", "num_nextn_predict_layers", "model.layers.2.enorm.weight"),
+        std::tuple("qwen3_next", "mtp_num_hidden_layers", "mtp.layers.0.a.weight")}) {
+    SCOPED_TRACE(golden);
+    const TempFolder folder;
+    json config = golden_config(golden);
+    config[key] = 1;
     write_folder(folder / "m", golden, {}, {more}, config);
     convert_to_hf(ModelSource(folder / "m"), folder / "out", {}, *memory);
     EXPECT_EQ(bytes_of(folder / "out"), bytes_of(folder / "m"));

@@ -147,6 +147,7 @@ TEST_P(PackedFamily, left_and_right_padding_equal_unpadded_runs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(test::kGoldenFamilies), test::family_of);
+INSTANTIATE_TEST_SUITE_P(Options, PackedFamily, ::testing::ValuesIn(test::long_options()), test::family_of);
 INSTANTIATE_TEST_SUITE_P(States, PackedFamily, ::testing::ValuesIn(test::kGoldenStates), test::family_of);
 
 }  // namespace
