@@ -16,7 +16,9 @@ WORKS = {
     "W3": ("gpt2", 4, 64),
     "W4": ("gpt2", 32, 1024),
     "W5": ("olmoe", 4, 1024),
+    "W6": ("qwen3_5", 2, 1024),
 }
+TAKES_TRANSFORMERS = ["W5", "W6"]
 ON_CPU, ON_GPU = ["W1", "W2", "W3"], ["W4"]  # what is compared unless works are named
 ROOT = os.path.normpath(os.path.join(settings.FOLDER, "..", ".."))
 NOUGHT = os.path.join(ROOT, "build", "release", "bin", "nought")
@@ -161,8 +163,8 @@ def compare(work, nought, peer, modes, options):
 
 def parse():
     arguments = Parser(prog="bench/compare.sh", description=__doc__)
-    arguments.add_argument("works", nargs="*", metavar="WORK", help="W1, W2, W3, W4, W5; default: the first three, with "
-                           "--device cuda W4; W5, of experts, compares with transformers' OLMoE")
+    arguments.add_argument("works", nargs="*", metavar="WORK", help="W1, W2, W3, W4, W5, W6; default: the first three, with "
+                           "--device cuda W4; W5, of experts, and W6, of the delta rule, compare with transformers' models")
     arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
                            help="where both compute; cuda takes a Python that has a PyTorch for it: --python")
     arguments.add_argument("--quick", action="store_true", help="W3 alone, two rounds")
@@ -189,8 +191,9 @@ def parse():
     for work in options.works:
         if work not in WORKS:
             arguments.error(f"unknown work {work}: {', '.join(WORKS)}")
-    if "W5" in options.works and options.debian:
-        arguments.error("W5 takes transformers, which is not for Debian's PyTorch")
+    for work in TAKES_TRANSFORMERS:
+        if work in options.works and options.debian:
+            arguments.error(f"{work} takes transformers, which is not for Debian's PyTorch")
     if options.device == "cuda" and (options.quick or options.debian or options.isa):
         arguments.error("--device cuda goes without --quick, --debian and --isa, which are for a CPU")
     options.python = options.python or ("python3" if options.device == "cuda" else None)
@@ -206,7 +209,7 @@ def prepare(options):
         print("compare: building Nought", flush=True)
         output_of([os.path.join(ROOT, "scripts", "build.sh"), "release", "nought"], {})
     install = [os.path.join(settings.FOLDER, "install.sh"), "debian" if options.debian else "newest"]
-    install += ["transformers"] * ("W5" in options.works)
+    install += ["transformers"] * any(work in options.works for work in TAKES_TRANSFORMERS)
     python = options.python
     if not python:
         done = subprocess.run(install, stdout=subprocess.PIPE, text=True, check=False)

@@ -2,7 +2,7 @@
 # Installs the peer: bench/peer/install.sh newest|debian|python [transformers]
 #
 # newest: the newest PyTorch in a virtual environment of its own, build/peer/venv, with Intel's OpenMP; Debian's PyTorch
-# if that fails. transformers: its newest release too, which W5 takes. debian: Debian's PyTorch. python: what runs
+# if that fails. transformers: its newest release too, which W5 and W6 take. debian: Debian's PyTorch. python: what runs
 # compare.py. Messages go to stderr; the last line on stdout is the Python that has the peer.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -46,7 +46,7 @@ case ${1:-} in
   newest)
     packages python3-venv python3-dev g++ libgoogle-perftools4 # torch.compile needs g++ and Python's headers
     if newest; then
-      [[ ${2:-} != transformers ]] || with_transformers || echo "compare: no transformers; W5 will not run" >&2
+      [[ ${2:-} != transformers ]] || with_transformers || echo "compare: no transformers; W5 and W6 will not run" >&2
       echo "$peer/venv/bin/python"
       exit
     fi

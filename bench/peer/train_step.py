@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The comparison's peer: a training step of a GPT-2 or Llama shaped decoder in PyTorch, as a careful user writes it, or
-of transformers' own OLMoE.
+of transformers' own OLMoE or Qwen 3.5.
 
 Forward, backward, clipping by the global norm and AdamW on random tokens, in f32 or in bf16 with fp32 master weights.
 What a user of PyTorch can choose is an option here, and settings.py says which choices are tried. Runs under the newest
@@ -22,6 +22,8 @@ SHAPES = {
     "llama": dict(layers=16, hidden=768, heads=12, kv_heads=4, inner=2048, vocab=32000, llama=True),
     # 8 of 64 experts: 124M of 520M parameters work on a token; the head is the embedding.
     "olmoe": dict(layers=12, hidden=768, heads=12, inner=256, vocab=50304, experts=64, chosen=8),
+    # Nine of twelve layers follow the gated delta rule, in chunks; the head is the embedding.
+    "qwen3_5": dict(layers=12, hidden=768, heads=6, kv_heads=2, head_dim=128, inner=2048, vocab=32000, delta_heads=6),
 }
 
 
@@ -135,22 +137,30 @@ class Decoder(nn.Module):
         return F.cross_entropy(linear(x, self.tokens.weight, None, self.widen), targets)
 
 
-class Experts(nn.Module):
-    """transformers' model of experts, with the loss of all tokens."""
+class Transformers(nn.Module):
+    """A model of transformers, with the loss of all tokens."""
 
     def __init__(self, c, o):
         super().__init__()
         if o.mode == "widen":
-            raise SystemExit("transformers' experts have no products in fp32 of bf16 values")
+            raise SystemExit("transformers' models have no products in fp32 of bf16 values")
         import transformers  # no other shape needs it
 
-        self.model = transformers.OlmoeForCausalLM._from_config(
-            transformers.OlmoeConfig(
-                vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["inner"],
-                num_hidden_layers=c["layers"], num_attention_heads=c["heads"], num_key_value_heads=c["heads"],
-                num_experts=c["experts"], num_experts_per_tok=c["chosen"], max_position_embeddings=o.length,
-                tie_word_embeddings=True, use_cache=False),
-            attn_implementation="eager" if o.attention == "explicit" else "sdpa", experts_implementation=o.experts)
+        shared = dict(
+            vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["inner"], num_hidden_layers=c["layers"],
+            num_attention_heads=c["heads"], num_key_value_heads=c.get("kv_heads", c["heads"]),
+            max_position_embeddings=o.length, tie_word_embeddings=True, use_cache=False)
+        attention = "eager" if o.attention == "explicit" else "sdpa"
+        if "experts" in c:
+            self.model = transformers.OlmoeForCausalLM._from_config(
+                transformers.OlmoeConfig(**shared, num_experts=c["experts"], num_experts_per_tok=c["chosen"]),
+                attn_implementation=attention, experts_implementation=o.experts)
+        else:  # its own code of PyTorch, where no kernels of the hub are installed
+            self.model = transformers.Qwen3_5ForCausalLM._from_config(
+                transformers.Qwen3_5TextConfig(
+                    **shared, head_dim=c["head_dim"], linear_num_key_heads=c["delta_heads"],
+                    linear_num_value_heads=c["delta_heads"]),
+                attn_implementation=attention)
 
     def forward(self, ids, targets):
         x = self.model.model(ids).last_hidden_state.flatten(0, 1)
@@ -161,7 +171,7 @@ def make_step(shape, options):
     """A function that makes one step and returns its loss."""
     if options.device != "cpu":  # Debian's PyTorch knows no default
         torch.set_default_device(options.device)
-    model = Experts(shape, options) if "experts" in shape else Decoder(shape, options)
+    model = Decoder(shape, options) if "llama" in shape else Transformers(shape, options)
     lower = options.mode in ("master", "widen")
     if lower:
         model.to(torch.bfloat16)

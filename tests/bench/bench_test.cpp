@@ -196,7 +196,10 @@ TEST(Bench, works_have_names) {
   EXPECT_EQ(experts.config.experts->num_experts, 64);
   EXPECT_EQ(experts.config.experts->rule.top_k, 8);
   EXPECT_NEAR(static_cast<double>(experts.config.parameter_count()), 520e6, 5e6);
-  EXPECT_THROW(named_step("W6"), ConfigError);
+  const TrialStep states = named_step("W6");
+  EXPECT_EQ(std::ranges::count(states.config.layer_kinds, LayerKind::delta), 9);
+  EXPECT_NEAR(static_cast<double>(states.config.parameter_count()), 114e6, 1e6);
+  EXPECT_THROW(named_step("W7"), ConfigError);
 }
 
 TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {

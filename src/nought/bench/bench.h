@@ -73,7 +73,7 @@ struct RolloutShape {
 Figure bench_rollout(Communicator& self, const Context& context, DType dtype, int samples, const ModelConfig& config,
                      const RolloutShape& shape);
 
-/// W1 to W5 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
+/// W1 to W6 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
 TrialStep named_step(const std::string& name, DType dtype = DType::bf16);
 struct StepFigures {

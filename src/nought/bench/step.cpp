@@ -50,6 +50,24 @@ ModelConfig olmoe_124m_active() {
                                  {"tie_word_embeddings", true}});
 }
 
+/// Qwen 3.5's layers in the place of GPT-2 124M's: the gated delta rule in nine of twelve, gated attention in three.
+ModelConfig qwen3_5_114m() {
+  return ModelConfig::from_json({{"model_type", "qwen3_5_text"},
+                                 {"vocab_size", 32000},
+                                 {"hidden_size", 768},
+                                 {"intermediate_size", 2048},
+                                 {"num_hidden_layers", 12},
+                                 {"num_attention_heads", 6},
+                                 {"num_key_value_heads", 2},
+                                 {"head_dim", 128},
+                                 {"linear_num_key_heads", 6},
+                                 {"linear_num_value_heads", 6},
+                                 {"linear_key_head_dim", 128},
+                                 {"linear_value_head_dim", 128},
+                                 {"max_position_embeddings", 1024},
+                                 {"tie_word_embeddings", true}});
+}
+
 /// Seconds since this process was started, to a hundredth.
 double seconds_since_start() {
   timespec now{};
@@ -119,8 +137,11 @@ TrialStep named_step(const std::string& name, DType dtype) {
   } else if (name == "W5") {
     trial.config = olmoe_124m_active();
     layout.micro_batch = 4, layout.seq_length = 1024;
+  } else if (name == "W6") {
+    trial.config = qwen3_5_114m();
+    layout.micro_batch = 2, layout.seq_length = 1024;
   } else {
-    fail<ConfigError>("unknown work {}: W1, W2, W3, W4 or W5", name);
+    fail<ConfigError>("unknown work {}: W1, W2, W3, W4, W5 or W6", name);
   }
   return trial;
 }

@@ -67,7 +67,7 @@ struct StepOptions {
   TrialStep bench(Communicator& world, const Context& context, DType of_named, RunPlan& plan) const {
     TrialStep bench;
     if (names_file()) {
-      require<ConfigError>(dtype->count() == 0, "--dtype is for W1 to W5: {} says its own (training.bf16)", work);
+      require<ConfigError>(dtype->count() == 0, "--dtype is for W1 to W6: {} says its own (training.bf16)", work);
       const bool on_gpu = !context.memory->device().is_host();
       plan = with_model_folder(resolve(load_run_config(work, overrides, on_gpu), world.size()), world, context);
       require_trainable(plan);
@@ -97,7 +97,7 @@ struct StepOptions {
   void share_out(Layout& layout, int ranks) const {
     if (!tensor && !stages && !sequence && !ulysses && !experts && !micro_batches && !schedule) return;
     require<ConfigError>(!names_file(),
-                         "--tp, --pp, --cp, --sp, --ep, --schedule and --micro-batches are for W1 to W5: {} says its "
+                         "--tp, --pp, --cp, --sp, --ep, --schedule and --micro-batches are for W1 to W6: {} says its "
                          "own (training.parallelism_config, training.gradient_accumulation_steps)",
                          work);
     require<ConfigError>(!sequence || !ulysses, "--cp and --sp share sequences in two ways: choose one");
@@ -228,12 +228,12 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   command->add_option("WORK", step->work,
                       "RUN.json: the step of a run, on random tokens; or W1: GPT-2 124M, 4 x 1024 tokens per rank; "
                       "W2: a Llama, 2 x 2048; W3: W1 at 4 x 64; W4: W1 at 32 x 1024, for a GPU; W5: W1 with 8 of 64 "
-                      "experts in place of each MLP");
+                      "experts in place of each MLP; W6: Qwen 3.5's layers, 2 x 1024");
   add_override_option(*command, step->overrides, "training.bf16=false");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
-  command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1 to W5; default: 1")
+  command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1 to W6; default: 1")
       ->type_name("T");
-  command->add_option("--pp", step->stages, "Ranks that hold different layers of W1 to W5, cut by FLOPs; default: 1")
+  command->add_option("--pp", step->stages, "Ranks that hold different layers of W1 to W6, cut by FLOPs; default: 1")
       ->type_name("P");
   command->add_option("--ep", step->experts, "Ranks that hold different experts of W5; default: 1")->type_name("E");
   command
@@ -242,7 +242,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
       ->type_name("NAME");
   command
       ->add_option("--micro-batches", step->micro_batches,
-                   "Parts of the sequences that a rank of W1 to W5 has, with --pp: that its P ranks have; default: "
+                   "Parts of the sequences that a rank of W1 to W6 has, with --pp: that its P ranks have; default: "
                    "1, with --pp as many as there are sequences")
       ->type_name("M");
   command
