@@ -18,6 +18,9 @@
 #           drive allows or more (scripts/offload-limit.sh; 3 minutes)
 #   data    8 GiB of text are cleaned and searched for near duplicates in 1 GiB of memory, and killed on the way (scripts/data-limit.sh; hours
 #           on two cores)
+#   bits    every combination of layout, schedule, offload tier and precision whose bits are compared, of which each run has some (minutes)
+#   updates the same for updates of optimizers alone (minutes)
+#   tiles   plan and ledger of Units in tiles, in every combination (a minute)
 #   grammar 500 random JSON schemas, of which each run has 40: what their grammars write satisfies them (seconds)
 #   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with
 #           their plan
@@ -28,9 +31,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [families]="test_train test_plan" [long]=test_plan [offload]=nought [data]=nought [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*:RewardModel*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
-all=(flips meshes context adapters align virtual golden families long offload data grammar marked elastic kills)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [families]="test_train test_plan" [long]=test_plan [offload]=nought [data]=nought [bits]=test_train [updates]=test_zero [tiles]=test_plan [grammar]=test_grammar [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*:RewardModel*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [bits]='Pipeline.*:PipelineTrace.*:PipelinePeaks.*:OffloadRuns.*:GuardedOffload.*:LiveRuns.*:UndoneUpdates.*:TrainerRun.*:Hsdp.*:Interleaved.*:Layouts.*:DelayedRuns.*:CompressedRuns.*:Checkpoint.*' [updates]='Offload.*:ShardedOptimizer.*:ExpertGroups.*:Orthogonalize.*' [tiles]='UnitTilesAgreement.*' [grammar]="JsonSchema.*" [elastic]='Restarts.*' [kills]='*Kills.*')
+all=(flips meshes context adapters align virtual golden families long offload data bits updates tiles grammar marked elastic kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

@@ -28,7 +28,8 @@ void write_weights(const std::filesystem::path& folder, const ModelConfig& model
   for (const auto& unit : decoder.units())
     for (const Parameter& parameter : unit->parameters()) {
       const Tensor values = Tensor::zeros(*memory, parameter.shape, DType::f32, Category::parameters);
-      for (int64_t i = 0; value && i < values.numel(); ++i) values.data<float>()[i] = value(i);
+      float* const at = values.data<float>();
+      for (int64_t i = 0, count = values.numel(); value && i < count; ++i) at[i] = value(i);
       writer.write(parameter.name, values);
     }
   writer.finish();

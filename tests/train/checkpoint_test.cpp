@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "support/loaded_states.h"
+#include "support/sweep.h"
 #include "support/trainer_runs.h"
 #include <gtest/gtest.h>
 
@@ -49,6 +50,7 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
                                           {.method = AdagradOptions{}},
                                           {.method = RmsPropOptions{}},
                                           {.state_block = 256}};
+  int turn = 0;
   for (const OptimizerOptions& options : all) {
     TempFolder folder;
     const auto plan = [&](int stage) {
@@ -58,7 +60,9 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
     };
     const test::ToldRun whole = run(plan(2), StartMode::fresh, 2);
     ASSERT_EQ(whole.steps.size(), 12u);
-    for (const int stage : {0, 3}) test::expect_resumes(plan(stage), whole, 10, 2);
+    for (const int stage : {0, 3})
+      if (test::samples(stage + turn, 2)) test::expect_resumes(plan(stage), whole, 10, 2);
+    ++turn;
     RunPlan other = plan(1);
     other.max_steps = 14;
     other.layout.sharding.optimizer.method = SgdOptions{.momentum = 0.5};

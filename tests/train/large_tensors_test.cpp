@@ -71,8 +71,10 @@ TEST(LargeTensors, weights_of_several_blocks_convert_to_another_dtype) {
   const Tensor half = WeightFiles(folder / "half").load(kQuery, *memory);
   ASSERT_EQ(half.dtype(), DType::bf16);
   const std::vector<float> values = half.to_vector<float>();
-  for (size_t i = 0; i < values.size(); ++i)
-    ASSERT_EQ(values[i], static_cast<float>(bf16_t(value_at(static_cast<int64_t>(i))))) << i;
+  size_t equal = 0;  // an expectation for each of millions takes seconds
+  while (equal < values.size() && values[equal] == static_cast<float>(bf16_t(value_at(static_cast<int64_t>(equal)))))
+    ++equal;
+  EXPECT_EQ(equal, size_t{2080 * 2080});
 }
 
 TEST(LargeTensors, weights_of_several_blocks_convert_to_gguf_with_their_rows_in_pairs) {
@@ -83,12 +85,14 @@ TEST(LargeTensors, weights_of_several_blocks_convert_to_gguf_with_their_rows_in_
   constexpr int64_t kRow = 2080, kHead = 130;
   const std::vector<double> query = file.read("blk.0.attn_q.weight"), out = file.read("blk.0.attn_output.weight");
   ASSERT_EQ(static_cast<int64_t>(query.size()), kRow * kRow);
-  for (int64_t i = 0; i < kRow * kRow; ++i) {
-    const int64_t row = i / kRow, in_head = row % kHead, half = in_head / (kHead / 2), j = in_head % (kHead / 2);
-    const int64_t target = (row - in_head + 2 * j + half) * kRow + i % kRow;
-    ASSERT_EQ(query[static_cast<size_t>(target)], value_at(i)) << i;
-    ASSERT_EQ(out[static_cast<size_t>(i)], value_at(i)) << i;
+  int64_t equal = 0;
+  for (; equal < kRow * kRow; ++equal) {
+    const int64_t row = equal / kRow, in_head = row % kHead, half = in_head / (kHead / 2), j = in_head % (kHead / 2);
+    const int64_t target = (row - in_head + 2 * j + half) * kRow + equal % kRow;
+    if (query[static_cast<size_t>(target)] != value_at(equal)) break;
+    if (out[static_cast<size_t>(equal)] != value_at(equal)) break;
   }
+  EXPECT_EQ(equal, kRow * kRow);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Layout never changes the result: stages, rank counts, accumulation, recompute and overlap walk the same path.
+#include "support/sweep.h"
 #include "support/temp_folder.h"
 #include "support/training_case.h"
 #include <gtest/gtest.h>
@@ -63,9 +64,11 @@ TEST(Layouts, what_gradients_are_divided_by_before_their_sum_changes_no_more_tha
 
 /// And the wire's dtype where it is another one.
 TEST(Layouts, buckets_and_overlap_change_no_bit) {
+  int turn = 0;
   for (const int ranks : {2, 4})
     for (const int accumulation : {1, 3})
       for (const std::optional<DType>& wire : {std::optional<DType>(), std::optional(DType::f32)}) {
+        if (ranks > 2 && accumulation > 1 && !test::runs_everything()) continue;
         std::vector<TrainingResult> stages;
         for (const int stage : {0, 1, 2, 3}) {
           TrainingCase each = learning(sharded(ranks, stage)).in(DType::bf16);
@@ -73,6 +76,7 @@ TEST(Layouts, buckets_and_overlap_change_no_bit) {
           each.settings.wire_dtype = wire;
           stages.push_back(each.run());
           for (const int64_t bucket : {0, 12'000, 1'000'000}) {
+            if (!test::samples(turn++, 2)) continue;
             each.settings.reduce_bucket = each.settings.gather_bucket = bucket;
             each.settings.overlap = bucket == 12'000;
             expect_same_bits(each.run(), stages.back());
@@ -156,6 +160,10 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
   int turn = 0;
   for (const TrainingCase& base : {half, lion, muon, codes, wide})
     for (const int ranks : {1, 2}) {
+      if (!test::samples(turn + turn / 2, 2)) {  // each case has one of the numbers of ranks
+        ++turn;
+        continue;
+      }
       TrainingCase each = base;
       each.mesh = sharded(ranks, turn++ % 4);
       const TrainingResult expected = each.run();
@@ -210,12 +218,15 @@ TEST(Layouts, gradients_may_accumulate_and_travel_in_other_dtypes) {
   struct Dtypes {
     DType compute, sums, wire;
   };
+  int turn = 0;
   for (const Dtypes& dtypes : {Dtypes{DType::bf16, DType::f32, DType::f32},
                                {DType::bf16, DType::f32, DType::bf16},
                                {DType::bf16, DType::bf16, DType::f32},
                                {DType::f32, DType::f32, DType::bf16},
                                {DType::f16, DType::f32, DType::f32}})
     for (const int accumulation : {1, 2}) {
+      const int case_turn = turn++;
+      if (!test::samples(case_turn + case_turn / 2, 2)) continue;  // each of the dtypes has one of the numbers
       std::vector<TrainingResult> stages;
       for (const int stage : {0, 1, 2, 3}) {
         TrainingCase each = thirty_steps(sharded(2, stage)).in(dtypes.compute);

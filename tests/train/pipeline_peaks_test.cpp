@@ -5,6 +5,7 @@
 // keep behind it: tests/plan/activation_bytes_test.cpp derives both. The model's ends weigh next to nothing.
 #include <algorithm>
 
+#include "support/sweep.h"
 #include "support/training_case.h"
 #include <gtest/gtest.h>
 
@@ -47,13 +48,13 @@ int64_t closed_form(const Pipeline& pipeline, int64_t rank) {
   return 0;
 }
 
-/// The peak of activations on every rank, over two steps.
+/// The peak of activations on every rank.
 std::vector<int64_t> measured(const test::MeshLayout& layout) {
   test::TrainingCase each = test::learning(equal_layers(), layout);
   each.rows.of_step = each.accumulation = kMicroBatches, each.rows.length = kTokens;
   std::vector<int64_t> peaks(kRanks);
   each.on_ranks([&](test::TrainingRank& rank) {
-    for (int step = 0; step < 2; ++step) rank.step(step);
+    for (int step = 0; step < test::sweep(1, 2); ++step) rank.step(step);
     peaks[static_cast<size_t>(rank.world.rank())] = rank.context.memory->ledger().peak(Category::activations);
   });
   return peaks;

@@ -3,6 +3,7 @@
 #include "support/message_of.h"
 #include "support/offload_runs.h"
 #include "support/size.h"
+#include "support/sweep.h"
 #include <gmock/gmock.h>
 
 namespace nought::offload_parameters_test {
@@ -20,7 +21,8 @@ TEST_F(Offload, of_parameters_changes_no_bit_of_any_optimizer) {
         if (++turn % 5 % 2 == 1) continue;  // every optimizer, dtype and rank count, but not each by each
         const auto expected = train({.ranks = ranks, .stage = 3, .dtype = dtype}, options);
         const std::vector<Way> ways = ways_of_parameters(ranks, dtype);
-        for (size_t i = turn % 3; i < ways.size(); i += 3) {
+        const size_t every = runs_everything() ? 3 : 7;
+        for (size_t i = turn % every; i < ways.size(); i += every) {
           SCOPED_TRACE(fmt::format("{}, {}", name, ways[i].str()));
           EXPECT_EQ(train(ways[i], options), expected);
         }
@@ -31,9 +33,11 @@ TEST_F(Offload, of_parameters_changes_no_bit_of_any_optimizer) {
 NOUGHT_SIZE(medium);
 TEST_F(Offload, of_parameters_without_masters_changes_no_bit) {
   const OptimizerOptions options{.state_dtype = DType::bf16, .master_weights = false, .seed = 3};
+  int turn = 0;
   for (const int ranks : {1, 2, 4}) {
     const auto expected = train({.ranks = ranks, .stage = 3, .dtype = DType::bf16}, options);
     for (const Way& way : ways_of_parameters(ranks, DType::bf16)) {
+      if (!samples(turn++, 3)) continue;
       SCOPED_TRACE(way.str());
       EXPECT_EQ(train(way, options), expected);
     }
@@ -112,7 +116,7 @@ TEST_F(Offload, of_parameters_takes_stage_3_where_ranks_share) {
 NOUGHT_SIZE(medium);
 TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_off) {
   const ParameterOffload host{.tier = {Pool::host}};
-  int turn = 0;
+  int turn = 0, way_turn = 0;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int ranks : {1, 2, 4}) {
       const auto expected = train({.ranks = ranks, .stage = 3, .dtype = dtype}, {});
@@ -122,6 +126,7 @@ TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_o
           OffloadOptions shared = turn / 2 % 2 == 0 ? to_host(100) : to_file(100), late = shared, early = shared;
           shared.ratio = 0.5, late.delay_after = 1, early.early = true;
           for (const OffloadOptions& states : {shared, late, early}) {
+            if (!samples(way_turn++, 2)) continue;
             const Way way{ranks, 3, dtype, guarded, states, offload};
             SCOPED_TRACE(
                 fmt::format("{}, put off {}, early {}", way.str(), states.delay_after.has_value(), states.early));

@@ -4,6 +4,7 @@
 #include "support/optimizer_reference.h"
 #include "support/parameter_rules.h"
 #include "support/size.h"
+#include "support/sweep.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -151,16 +152,21 @@ void expect_close(const std::vector<float>& actual, const Numbers& expected, dou
   EXPECT_LE(worst, tolerance);
 }
 
-/// The optimizer follows the reference on 1, 2 and 3 ranks, and all stages agree bit for bit, in f32 and in bf16.
+/// The optimizer follows the reference on 1, 2 and 3 ranks, and all stages agree bit for bit, in f32 and, on 2 ranks,
+/// in bf16 (NOUGHT_LONG: on all).
 template <class Update>
 void expect_follows(const OptimizerOptions& options, const Update& update, double tolerance = 3e-6) {
   for (const int ranks : {1, 2, 3}) {
     const std::vector<float> first = train({.ranks = ranks, .stage = 0}, options);
     expect_close(first, follow(ranks, options.weight_decay, update), tolerance);
-    const std::vector<float> narrow = train({.ranks = ranks, .stage = 0, .dtype = DType::bf16}, options);
     for (const int stage : {1, 2, 3}) {
       SCOPED_TRACE(fmt::format("{} ranks, stage {}", ranks, stage));
       EXPECT_EQ(train({.ranks = ranks, .stage = stage}, options), first);
+    }
+    if (ranks != 2 && !test::runs_everything()) continue;
+    const std::vector<float> narrow = train({.ranks = ranks, .stage = 0, .dtype = DType::bf16}, options);
+    for (const int stage : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} ranks, stage {}, bf16", ranks, stage));
       EXPECT_EQ(train({.ranks = ranks, .stage = stage, .dtype = DType::bf16}, options), narrow);
     }
   }
