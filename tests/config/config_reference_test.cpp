@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "support/golden_root.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(ConfigReference, the_page_in_docs_is_what_the_program_prints) {
-  std::ifstream file(NOUGHT_DOCS_DIR "/config.md");
+  std::ifstream file(test::docs_root() + "/config.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(page, config_markdown()) << "run: nought config --markdown > docs/config.md";
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/golden.h"
+#include "support/golden_root.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ namespace {
 
 /// The cells of the page's tables whose first one is code, by the number of their columns.
 std::vector<std::vector<std::string>> rows_of_page(size_t columns) {
-  std::ifstream file(NOUGHT_DOCS_DIR "/models.md");
+  std::ifstream file(test::docs_root() + "/models.md");
   std::vector<std::vector<std::string>> rows;
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("| `")) continue;

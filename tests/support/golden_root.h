@@ -1,4 +1,5 @@
-// Where the golden files are. Each program has it from golden_root.cpp, which knows the path of this checkout.
+// Where the golden files and the docs are. Each program has it from golden_root.cpp, which knows the path of this
+// checkout.
 #pragma once
 
 #include <string>
@@ -7,5 +8,8 @@ namespace nought::test {
 
 /// The folder tests/golden.
 std::string golden_root();
+
+/// The folder docs.
+std::string docs_root();
 
 }  // namespace nought::test
