@@ -51,7 +51,7 @@ struct AlignmentPlan {
   PolicyLossOptions policy_loss = {};  // the loss of grpo and rloo
   RewardScale reward_scale = RewardScale::group;
   std::optional<LeaveOneOutOptions> leave_one_out = {};  // rloo: what is made of rewards
-  AnswerSampling sampling = {};                          // of methods of rewards: how answers are drawn
+  AnswerSampling sampling = {};                          // how answers are drawn, for methods of rewards
   int64_t generations = 8;                               // the same: the answers to a prompt
   int64_t generations_to_validate = 8;                   // the same: the answers to a prompt that is held out
   int64_t iterations = 1;                                // the same: the steps that learn from each answer

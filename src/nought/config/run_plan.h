@@ -58,7 +58,7 @@ enum class SaveStrategy : uint8_t {
   epoch   // after every epoch
 };
 
-/// A number that a validation gives. The smaller, the better the model.
+/// A number that a validation gives. The smaller, the better the model; of rewards, the greater.
 enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte, reward };
 
 /// How the best checkpoint of a run is chosen: every checkpoint is validated before it is saved.

@@ -54,7 +54,7 @@ std::string alternative_name(const std::string& name);
 struct JoinedExpert {
   std::string tensor;
   int64_t expert = 0;
-  int64_t matrix = 0, matrices = 1;  // of those that each expert has in the tensor
+  int64_t matrix = 0, matrices = 1;  // which of those that each expert has in the tensor
 };
 /// Nothing for what is no expert's "gate_proj", "up_proj" or "down_proj".
 std::optional<JoinedExpert> joined_expert(const std::string& name);

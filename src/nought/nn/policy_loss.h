@@ -60,8 +60,8 @@ struct PolicyLossOptions {
   double beta = 0;                   // what the divergence from the reference counts
   bool corrects_kl = true;           // that is multiplied by the ratio
   ImportanceLevel level = ImportanceLevel::token;
-  bool sums_ratios = false;  // of an answer: the ratio of its probabilities, in place of the mean of its tokens'
-  double temperature = 1;    // what the policy that wrote divided its logits by
+  bool sums_ratios = false;             // an answer's ratio is that of its probabilities, not the mean of its tokens'
+  double temperature = 1;               // what the policy that wrote divided its logits by
   int64_t max_completion_length = 512;  // the most tokens of an answer
 
   /// Whether losses are divided by tokens, and not by answers.

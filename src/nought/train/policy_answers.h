@@ -42,7 +42,7 @@ struct PolicySetup {
 class PolicyAnswers {
  public:
   struct Options {
-    BatchLayout layout = {};      // of the batches of a share
+    BatchLayout layout = {};      // how a share is cut into batches
     int64_t share = 0;            // its answers, as many as the layout has room for, or less
     int64_t generations = 1;      // answers to a prompt, neighbours
     int64_t at_once = 64;         // how many a rank writes together
