@@ -13,9 +13,11 @@ namespace {
 
 using namespace test;
 
-/// The definition of transformers' masks (masking_utils.py): causal, and at most `window` keys with the query's own.
+/// The definition of transformers' masks (masking_utils.py): causal, and at most `window` keys with the query's own;
+/// not causal: as many to either side.
 bool sees(int64_t query_position, int64_t key, bool causal, int64_t window) {
-  return (!causal || key <= query_position) && (window == 0 || key > query_position - window);
+  return (!causal || key <= query_position) && (window == 0 || key > query_position - window) &&
+         (window == 0 || causal || key < query_position + window);
 }
 
 struct Case {
@@ -102,10 +104,10 @@ class AttentionMask : public KernelTest {
   }
 };
 
-const std::vector<Case> kCases{{7, 7, 0, true},    {7, 7, 0, false},  {7, 7, 1, true},  {7, 7, 3, true},
-                               {7, 7, 7, true},    {7, 7, 8, true},   {7, 7, 3, false}, {1, 9, 0, true},
-                               {1, 9, 4, true},    {3, 9, 4, true},   {3, 9, 9, true},  {70, 70, 33, true},
-                               {70, 70, 64, true}, {5, 130, 65, true}};
+const std::vector<Case> kCases{{7, 7, 0, true},    {7, 7, 0, false},   {7, 7, 1, true},     {7, 7, 3, true},
+                               {7, 7, 7, true},    {7, 7, 8, true},    {7, 7, 3, false},    {1, 9, 0, true},
+                               {1, 9, 4, true},    {3, 9, 4, true},    {3, 9, 9, true},     {70, 70, 33, true},
+                               {70, 70, 64, true}, {5, 130, 65, true}, {70, 70, 20, false}, {70, 70, 65, false}};
 /// Queries before, among and behind a piece of the keys.
 const std::vector<Case> kPieces{{7, 9, 0, true, -3},    {7, 9, 0, true, -7},    {7, 9, 0, true, 9},
                                 {7, 9, 4, true, 9},     {7, 9, 4, true, 30},    {7, 9, 4, true, 5},

@@ -56,7 +56,7 @@ Pairs visible_pairs(const ContextCase& of, const std::vector<int32_t>& queries, 
   for (const int32_t query : queries)
     for (const int32_t key : keys)
       if (document[static_cast<size_t>(query)] == document[static_cast<size_t>(key)] && (!of.causal || key <= query) &&
-          (of.window == 0 || key > query - of.window))
+          (of.window == 0 || (key > query - of.window && (of.causal || key < query + of.window))))
         pairs.emplace(query, key);
   return pairs;
 }

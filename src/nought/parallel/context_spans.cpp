@@ -50,7 +50,11 @@ void ContextSpans::for_each_piece(int rank, const Body& body) const {
 AttentionSpan ContextSpans::span_of(const Piece& piece, Interval available, int64_t k_begin) const {
   const auto [first, end] = piece.queries;
   Interval seen = intersect(available, piece.document);
-  if (causal_) seen.end = std::min(seen.end, end);
+  if (causal_) {
+    seen.end = std::min(seen.end, end);
+  } else if (window_ > 0) {
+    seen.end = std::min(seen.end, end + window_ - 1);
+  }
   if (window_ > 0) seen.begin = std::max(seen.begin, first - window_ + 1);
   AttentionSpan span{.q_begin = piece.q_begin, .q_length = piece.queries.size(), .q_offset = 0};
   if (seen.empty()) return span;

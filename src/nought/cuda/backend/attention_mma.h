@@ -330,7 +330,8 @@ __device__ inline int nearest(int64_t x) {
 __device__ inline Band keys_seen(const AttentionSizes& s, const SpanOnDevice& span, int64_t query, int64_t key) {
   constexpr int64_t kFar = int64_t{1} << 40;
   const int64_t position = span.first_position + query - key;
-  return {nearest(s.window > 0 ? position - s.window + 1 : -kFar), nearest(s.causal ? position : kFar),
+  const int64_t last = s.window > 0 ? position + s.window - 1 : kFar;
+  return {nearest(s.window > 0 ? position - s.window + 1 : -kFar), nearest(s.causal ? position : last),
           nearest(span.k_length - key), nearest(span.q_length - query)};
 }
 /// Rows: `keys` keys of the sequence from `key` on. Columns: the queries from `query` on that see them.
@@ -338,7 +339,8 @@ __device__ inline Band queries_seeing(const AttentionSizes& s, const SpanOnDevic
                                       int64_t query) {
   constexpr int64_t kFar = int64_t{1} << 40;
   const int64_t first = key - span.first_position - query;
-  return {nearest(s.causal ? first : -kFar), nearest(s.window > 0 ? first + s.window - 1 : kFar),
+  const int64_t earliest = s.window > 0 ? first - s.window + 1 : -kFar;
+  return {nearest(s.causal ? first : earliest), nearest(s.window > 0 ? first + s.window - 1 : kFar),
           nearest(span.q_length - query), nearest(keys)};
 }
 

@@ -55,7 +55,7 @@ __device__ inline QueryTile query_tile(const AttentionSizes& s, int64_t number) 
 __device__ inline bool sees(const AttentionSizes& s, const SpanOnDevice& span, int64_t i, int64_t j) {
   const int64_t position = span.first_position + i;
   return i < span.q_length && j >= 0 && j < span.k_length && (!s.causal || j <= position) &&
-         (s.window == 0 || j > position - s.window);
+         (s.window == 0 || (j > position - s.window && (s.causal || j < position + s.window)));
 }
 
 struct Range {
@@ -63,12 +63,14 @@ struct Range {
 };
 /// The keys that any of the queries [begin, end) sees lie in it.
 __device__ inline Range keys_of(const AttentionSizes& s, const SpanOnDevice& span, int64_t begin, int64_t end) {
+  const int64_t behind = s.causal ? 0 : s.window - 1;  // how far a query sees beyond itself
   return {s.window > 0 ? within(span.first_position + begin - s.window + 1, span.k_length) : 0,
-          s.causal ? within(span.first_position + end, span.k_length) : span.k_length};
+          s.causal || s.window > 0 ? within(span.first_position + end + behind, span.k_length) : span.k_length};
 }
 /// The queries that see any of the keys [begin, end) lie in it.
 __device__ inline Range queries_of(const AttentionSizes& s, const SpanOnDevice& span, int64_t begin, int64_t end) {
-  return {s.causal ? within(begin - span.first_position, span.q_length) : 0,
+  const int64_t behind = s.causal ? 0 : s.window - 1;
+  return {s.causal || s.window > 0 ? within(begin - behind - span.first_position, span.q_length) : 0,
           s.window > 0 ? within(end - 1 + s.window - span.first_position, span.q_length) : span.q_length};
 }
 /// Keys [begin, end) of all keys, and the sequences among which are those that have them. A sequence has all or none.

@@ -23,8 +23,9 @@ struct AttentionSpan {
 /// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads
 /// heads, k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads /
 /// num_kv_heads)). Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j >
-/// position - window. out: [batch * q_length, num_heads * value_dim()]; lse: [batch, num_heads, q_length] f32 (f64 for
-/// f64), the log of the sum of exponentials. A query that sees no key gives 0 and an lse of -infinity. Streaming
+/// position - window. A window without a causal mask reaches as far to both sides: j < position + window, too. out:
+/// [batch * q_length, num_heads * value_dim()]; lse: [batch, num_heads, q_length] f32 (f64 for f64), the log of the sum
+/// of exponentials. A query that sees no key gives 0 and an lse of -infinity. Streaming
 /// softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
 ///
 /// Sequences of different lengths, or with keys elsewhere, are given as spans in place of batch, q_length and k_length:
@@ -84,7 +85,7 @@ struct AttentionShape {
 inline Interval visible_keys(const AttentionShape& s, const AttentionSpan& span, int64_t i) {
   const int64_t position = span.first_position() + i;
   const int64_t begin = s.window > 0 ? position - s.window + 1 : 0;
-  const int64_t end = s.causal ? position + 1 : span.k_length;
+  const int64_t end = s.causal ? position + 1 : s.window > 0 ? position + s.window : span.k_length;
   return {std::clamp<int64_t>(begin, 0, span.k_length), std::clamp<int64_t>(end, 0, span.k_length)};
 }
 
