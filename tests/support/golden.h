@@ -19,7 +19,8 @@ inline std::string golden_folder(const std::string& name) { return golden_root()
 template <class Name>
 std::string name_of_folder(const testing::TestParamInfo<Name>& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '/' || c == '-'; }, '_');
   return name;
 }
 
