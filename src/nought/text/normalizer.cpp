@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include <utf8proc.h>
 
+#include "nought/text/bert_normalizer.h"
+#include "nought/text/charsmap.h"
 #include "nought/text/regex.h"
 #include "nought/text/step_chain.h"
 #include "nought/text/unicode.h"
@@ -17,10 +20,10 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
-/// NFC, NFD, NFKC and NFKD; ASCII is in all of these forms.
-class UnicodeForm final : public Normalizer {
+/// ASCII is in all of Unicode's forms.
+class ToUnicodeForm final : public Normalizer {
  public:
-  explicit UnicodeForm(int options) : options_(options) {}
+  explicit ToUnicodeForm(int options) : options_(options) {}
   void apply(std::string& text) const override {
     if (is_ascii(text)) return;
     utf8proc_uint8_t* out = nullptr;
@@ -111,17 +114,32 @@ std::unique_ptr<Normalizer> read_replace(const JsonView& json) {
   return std::make_unique<ReplaceMatches>(pattern["Regex"].string(), std::move(to));
 }
 
+std::optional<UnicodeForm> form_named(const std::string& type) {
+  if (type == "NFC") return UnicodeForm::nfc;
+  if (type == "NFD") return UnicodeForm::nfd;
+  if (type == "NFKC") return UnicodeForm::nfkc;
+  if (type == "NFKD") return UnicodeForm::nfkd;
+  return std::nullopt;
+}
+
+BertRules read_bert_rules(const JsonView& json) {
+  BertRules rules;
+  rules.clean_text = json["clean_text"].boolean_or(true);
+  rules.parts_ideographs = json["handle_chinese_chars"].boolean_or(true);
+  rules.lowercase = json["lowercase"].boolean_or(true);
+  rules.strip_accents = json["strip_accents"].boolean_or(rules.lowercase);  // null: as with lower case
+  return rules;
+}
+
 void add_normalizer(const JsonView& json, const std::string& type, Normalizers& steps) {
-  if (type == "NFC") {
-    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_COMPOSE));
-  } else if (type == "NFD") {
-    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE));
-  } else if (type == "NFKC") {
-    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_COMPOSE | UTF8PROC_COMPAT));
-  } else if (type == "NFKD") {
-    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT));
+  if (const auto form = form_named(type)) {
+    steps.push_back(make_unicode_form(*form));
   } else if (type == "Lowercase") {
-    steps.push_back(std::make_unique<Lowercase>());
+    steps.push_back(make_lowercase());
+  } else if (type == "BertNormalizer") {
+    steps.push_back(make_bert_normalizer(read_bert_rules(json)));
+  } else if (type == "Precompiled") {
+    steps.push_back(make_precompiled(json["precompiled_charsmap"].string()));
   } else if (type == "Prepend") {
     steps.push_back(std::make_unique<Prepend>(replacement_text(json["prepend"])));
   } else if (type == "Replace") {
@@ -130,13 +148,22 @@ void add_normalizer(const JsonView& json, const std::string& type, Normalizers& 
     steps.push_back(std::make_unique<Strip>(json["strip_left"].boolean(), json["strip_right"].boolean()));
   } else {
     json.check(false,
-               "the normalizer {} is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, "
-               "Strip and Sequence{}",
-               type, type == "Precompiled" ? " (for SentencePiece's own rules, name the .model file)" : "");
+               "the normalizer {} is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, "
+               "Precompiled, Prepend, Replace, Strip and Sequence",
+               type);
   }
 }
 
 }  // namespace
+
+std::unique_ptr<Normalizer> make_unicode_form(UnicodeForm form) {
+  const bool composes = form == UnicodeForm::nfc || form == UnicodeForm::nfkc;
+  const bool compatible = form == UnicodeForm::nfkc || form == UnicodeForm::nfkd;
+  return std::make_unique<ToUnicodeForm>((composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                                         (compatible ? UTF8PROC_COMPAT : 0));
+}
+
+std::unique_ptr<Normalizer> make_lowercase() { return std::make_unique<Lowercase>(); }
 
 Normalizers read_normalizers(const JsonView& json) {
   Normalizers steps;

@@ -21,6 +21,11 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 /// The steps of "normalizer" in tokenizer.json, in order; none if it is null. ConfigError for an unsupported type.
 Normalizers read_normalizers(const JsonView& json);
 
+/// Steps that others are made of.
+enum class UnicodeForm { nfc, nfd, nfkc, nfkd };
+std::unique_ptr<Normalizer> make_unicode_form(UnicodeForm form);
+std::unique_ptr<Normalizer> make_lowercase();
+
 /// Applies the steps in order. ConfigError if they make too much of the text (GrowthLimit).
 void normalize(const Normalizers& steps, std::string& text);
 

@@ -1,4 +1,5 @@
-// PieceModel: turns a piece of text into token ids, by merging pairs (BPE) or by the likeliest segmentation (Unigram).
+// PieceModel: turns a piece of text into token ids, by merging pairs (BPE), by the likeliest segmentation (Unigram), or
+// by the longest token that the rest of a word begins with (WordPiece).
 #pragma once
 
 #include <array>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -66,5 +68,14 @@ struct UnigramOptions {
 /// scores: the logarithm of each token's probability, by id. `vocabulary` must outlive the model.
 std::unique_ptr<PieceModel> make_unigram(const Vocabulary& vocabulary, std::vector<double> scores,
                                          const UnigramOptions& options);
+
+struct WordPieceOptions {
+  int32_t unknown = 0;            // what a word becomes of which some part is no token
+  std::string continuing = "##";  // stands before tokens within a word
+  size_t longest_word = 100;      // characters; a longer word is unknown
+};
+
+/// `vocabulary` must outlive the model.
+std::unique_ptr<PieceModel> make_wordpiece(const Vocabulary& vocabulary, const WordPieceOptions& options);
 
 }  // namespace nought

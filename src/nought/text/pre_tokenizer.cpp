@@ -184,6 +184,8 @@ void read_byte_level(const JsonView& json, PreTokenizers& result) {
   result.byte_level = true;
 }
 
+constexpr std::string_view kPunctuationMark = R"([\p{P}$+<=>^`|~])";
+
 void add_pre_tokenizer(const JsonView& json, const std::string& type, PreTokenizers& result) {
   const auto split = [&](std::string_view pattern, Behavior behavior) {
     result.steps.push_back(std::make_unique<Split>(pattern, behavior, false));
@@ -198,7 +200,10 @@ void add_pre_tokenizer(const JsonView& json, const std::string& type, PreTokeniz
     split(json["individual_digits"].boolean_or(false) ? R"(\p{N})" : R"(\p{N}+)", Behavior::isolated);
   } else if (type == "Punctuation") {
     const JsonView behavior = json["behavior"];
-    split(R"([\p{P}$+<=>^`|~])", behavior.is_null() ? Behavior::isolated : read_behavior(behavior));
+    split(kPunctuationMark, behavior.is_null() ? Behavior::isolated : read_behavior(behavior));
+  } else if (type == "BertPreTokenizer") {
+    split(R"(\s+)", Behavior::removed);
+    split(kPunctuationMark, Behavior::isolated);
   } else if (type == "Whitespace") {
     result.steps.push_back(std::make_unique<Split>(R"(\w+|[^\w\s]+)", Behavior::removed, true));
   } else if (type == "WhitespaceSplit") {
@@ -208,7 +213,7 @@ void add_pre_tokenizer(const JsonView& json, const std::string& type, PreTokeniz
   } else {
     json.check(false,
                "the pre-tokenizer {} is not supported; supported are ByteLevel, Split, Digits, Punctuation, "
-               "Whitespace, WhitespaceSplit, Metaspace and Sequence",
+               "BertPreTokenizer, Whitespace, WhitespaceSplit, Metaspace and Sequence",
                type);
   }
 }

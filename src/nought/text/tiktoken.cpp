@@ -3,6 +3,7 @@
 
 #include "nought/base/error.h"
 #include "nought/io/files.h"
+#include "nought/text/base64.h"
 #include "nought/text/tokenizer_files.h"
 
 namespace nought {
@@ -33,24 +34,6 @@ const std::array<Encoding, 3>& encodings() {
       {"o200k_base", 199998, kO200kPattern, {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
   }};
   return known;
-}
-
-std::optional<std::string> decode_base64(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xFF);
-  }
-  return bytes;
 }
 
 // One line: base64(bytes), a space, the rank.

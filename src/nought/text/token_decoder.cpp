@@ -31,6 +31,19 @@ void strip(Tokens& tokens, const std::string& content, int64_t start, int64_t st
   }
 }
 
+// Spaces between words, of which the marked tokens are no beginnings. tidy: without those that English does not write.
+void join_words(Tokens& tokens, const std::string& mark, bool tidy) {
+  constexpr std::pair<std::string_view, std::string_view> kTidy[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::string& token = tokens[i];
+    if (i > 0) token.starts_with(mark) ? void(token.erase(0, mark.size())) : void(token.insert(0, 1, ' '));
+    if (!tidy) continue;
+    for (const auto& [from, to] : kTidy) replace_all(token, from, to);
+  }
+}
+
 }  // namespace
 
 TokenDecoder::TokenDecoder(const JsonView& json, bool byte_level) {
@@ -59,6 +72,9 @@ void TokenDecoder::add(const JsonView& json, const std::string& type, bool byte_
     steps_.emplace_back([content, start = json["start"].integer(), stop = json["stop"].integer()](Tokens& tokens) {
       strip(tokens, content, start, stop);
     });
+  } else if (type == "WordPiece") {
+    steps_.emplace_back([mark = json["prefix"].string_or("##"),
+                         tidy = json["cleanup"].boolean_or(true)](Tokens& tokens) { join_words(tokens, mark, tidy); });
   } else if (type == "Metaspace") {
     const std::string replacement = json["replacement"].string_or("\u2581");
     const bool marked =
@@ -70,7 +86,7 @@ void TokenDecoder::add(const JsonView& json, const std::string& type, bool byte_
   } else {
     json.check(false,
                "the decoder {} is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip, "
-               "Metaspace and Sequence",
+               "Metaspace, WordPiece and Sequence",
                type);
   }
 }

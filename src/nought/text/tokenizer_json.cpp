@@ -71,14 +71,17 @@ std::vector<Merge> read_merges(const JsonView& json, const Vocabulary& vocabular
   return merges;
 }
 
+void add_vocabulary(const JsonView& vocab, bool byte_level, Vocabulary& vocabulary) {
+  vocab.check(vocab.is_object(), "expected an object, found {}", describe_json(vocab.json()));
+  for (const auto& [token, id] : vocab.json().items())
+    vocabulary.add(token_bytes(token, byte_level), JsonView(id, vocab.place()).integer());
+}
+
 void read_bpe(const JsonView& json, TextPipeline& pipeline) {
   json.refuse({"dropout", "continuing_subword_prefix", "end_of_word_suffix"});
   const bool byte_level = pipeline.pre_tokenizers.byte_level;
   Vocabulary& vocabulary = *pipeline.vocabulary;
-  const JsonView vocab = json["vocab"];
-  vocab.check(vocab.is_object(), "expected an object, found {}", describe_json(vocab.json()));
-  for (const auto& [token, id] : vocab.json().items())
-    vocabulary.add(token_bytes(token, byte_level), JsonView(id, vocab.place()).integer());
+  add_vocabulary(json["vocab"], byte_level, vocabulary);
   pipeline.model = make_bpe(vocabulary, read_merges(json["merges"], vocabulary, byte_level),
                             {.byte_level = byte_level,
                              .ignore_merges = json["ignore_merges"].boolean_or(false),
@@ -105,6 +108,20 @@ void read_unigram(const JsonView& json, TextPipeline& pipeline) {
                                 {.byte_fallback = json["byte_fallback"].boolean_or(false), .unknown = unknown});
 }
 
+void read_wordpiece(const JsonView& json, TextPipeline& pipeline) {
+  json.check(!pipeline.pre_tokenizers.byte_level, "a byte-level WordPiece is not supported");
+  add_vocabulary(json["vocab"], /*byte_level=*/false, *pipeline.vocabulary);
+  const JsonView unknown = json["unk_token"];
+  WordPieceOptions options;
+  options.unknown = known_token(unknown, *pipeline.vocabulary, unknown.string(), /*byte_level=*/false);
+  options.continuing = json["continuing_subword_prefix"].string_or(options.continuing);
+  if (const JsonView longest = json["max_input_chars_per_word"]; !longest.is_null()) {
+    longest.check(longest.integer() > 0, "is {}, expected a number above 0", longest.integer());
+    options.longest_word = static_cast<size_t>(longest.integer());
+  }
+  pipeline.model = make_wordpiece(*pipeline.vocabulary, options);
+}
+
 void read_model(const JsonView& json, TextPipeline& pipeline) {
   // Files of older versions leave the type of a BPE out.
   const std::string type = json["type"].string_or(json["merges"].is_null() ? "?" : "BPE");
@@ -112,9 +129,24 @@ void read_model(const JsonView& json, TextPipeline& pipeline) {
     read_bpe(json, pipeline);
   } else if (type == "Unigram") {
     read_unigram(json, pipeline);
+  } else if (type == "WordPiece") {
+    read_wordpiece(json, pipeline);
   } else {
-    json.check(false, "the model {} is not supported; supported are BPE and Unigram", type);
+    json.check(false, "the model {} is not supported; supported are BPE, Unigram and WordPiece", type);
   }
+}
+
+int32_t token_id(const JsonView& json) {
+  const int64_t value = json.integer();
+  json.check(0 <= value && value < (1 << 24), "{} is no token id", value);
+  return static_cast<int32_t>(value);
+}
+
+// A token as BERT's and RoBERTa's own post-processors name it: ["[CLS]", 101].
+int32_t id_of_pair(const JsonView& json) {
+  const std::vector<JsonView> pair = json.list();
+  json.check(pair.size() == 2, "expected a token and its id, found {} values", pair.size());
+  return token_id(pair[1]);
 }
 
 // The ids that a template puts before and after one text.
@@ -127,11 +159,8 @@ void read_template(const JsonView& json, TextPipeline& pipeline) {
       continue;
     }
     const std::string& name = item["SpecialToken"]["id"].string();
-    for (const JsonView& id : json["special_tokens"][name]["ids"].list()) {
-      const int64_t value = id.integer();
-      id.check(0 <= value && value < (1 << 24), "{} is no token id", value);
-      (after ? pipeline.suffix : pipeline.prefix).push_back(static_cast<int32_t>(value));
-    }
+    for (const JsonView& id : json["special_tokens"][name]["ids"].list())
+      (after ? pipeline.suffix : pipeline.prefix).push_back(token_id(id));
   }
 }
 
@@ -142,9 +171,13 @@ void read_post_processor(const JsonView& json, TextPipeline& pipeline) {
     for (const JsonView& step : json["processors"].list()) read_post_processor(step, pipeline);
   } else if (type == "TemplateProcessing") {
     read_template(json, pipeline);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    pipeline.prefix.push_back(id_of_pair(json["cls"]));
+    pipeline.suffix.push_back(id_of_pair(json["sep"]));
   } else {
     json.check(type == "ByteLevel",  // which only moves offsets
-               "the post-processor {} is not supported; supported are TemplateProcessing, ByteLevel and Sequence",
+               "the post-processor {} is not supported; supported are TemplateProcessing, BertProcessing, "
+               "RobertaProcessing, ByteLevel and Sequence",
                type);
   }
 }

@@ -1,0 +1,18 @@
+#include "nought/text/base64.h"
+
+#include <gtest/gtest.h>
+
+namespace nought::base64_test {
+namespace {
+
+TEST(Base64, letters_are_bytes_with_padding_and_without) {
+  EXPECT_EQ(decode_base64(""), "");
+  EXPECT_EQ(decode_base64("TQ=="), "M");
+  EXPECT_EQ(decode_base64("TWE"), "Ma");
+  EXPECT_EQ(decode_base64("TWFu"), "Man");
+  EXPECT_EQ(decode_base64("//79+A=="), "\xFF\xFE\xFD\xF8");
+  EXPECT_EQ(decode_base64("TW!u"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace nought::base64_test
