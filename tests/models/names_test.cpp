@@ -56,8 +56,12 @@ TEST(WeightNames, norms_around_a_branch_have_the_names_of_gemma) {
 }
 
 TEST(WeightNames, older_names_and_buffers_are_known) {
-  EXPECT_EQ(alternative_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
-  EXPECT_EQ(alternative_name("model.norm.weight"), "");
+  EXPECT_THAT(alternative_names("transformer.h.0.ln_1.weight"), ElementsAre("h.0.ln_1.weight"));
+  EXPECT_THAT(alternative_names("model.norm.weight"), ElementsAre("norm.weight"));
+  EXPECT_THAT(alternative_names("lm_head.weight"), ElementsAre());
+  EXPECT_THAT(
+      alternative_names("bert.embeddings.LayerNorm.weight"),
+      ElementsAre("embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "embeddings.LayerNorm.gamma"));
   for (const char* buffer : {"h.0.attn.bias", "h.0.attn.masked_bias", "model.layers.0.self_attn.rotary_emb.inv_freq"})
     EXPECT_TRUE(is_buffer_name(buffer)) << buffer;
   EXPECT_FALSE(is_buffer_name("h.0.attn.c_attn.bias"));

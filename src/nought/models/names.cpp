@@ -5,6 +5,12 @@
 
 namespace nought {
 
+namespace {
+
+bool is_roberta(const std::string& family) { return family == "roberta" || family == "xlm-roberta"; }
+
+}  // namespace
+
 WeightNames WeightNames::of(const ModelConfig& config) {
   WeightNames names;
   names.family_ = config.family;
@@ -25,6 +31,16 @@ WeightNames WeightNames::of(const ModelConfig& config) {
     names.final_norm = "model.decoder.final_layer_norm";
     names.project_in = "model.decoder.project_in";
     names.project_out = "model.decoder.project_out";
+  } else if (config.family == "modernbert") {
+    names.token_embedding = "model.embeddings.tok_embeddings";
+    names.embedding_norm = "model.embeddings.norm";
+    names.final_norm = "model.final_norm";
+  } else if (config.family == "bert" || is_roberta(config.family)) {
+    const std::string prefix = config.family == "bert" ? "bert.embeddings." : "roberta.embeddings.";
+    names.token_embedding = prefix + "word_embeddings";
+    names.position_embedding = prefix + "position_embeddings";
+    names.token_types = prefix + "token_type_embeddings";
+    names.embedding_norm = prefix + "LayerNorm";
   } else {
     names.token_embedding = "model.embed_tokens";
     names.final_norm = config.family == "phi" ? "model.final_layernorm" : "model.norm";
@@ -37,6 +53,8 @@ WeightNames::Layer WeightNames::layer(int64_t index) const {
   if (family_ == "gpt2") return gpt2_layer(index);
   if (family_ == "gpt_neox") return gpt_neox_layer(index);
   if (family_ == "opt") return opt_layer(index);
+  if (family_ == "bert" || is_roberta(family_)) return bert_layer(index);
+  if (family_ == "modernbert") return modernbert_layer(index);
   return llama_layer(index);
 }
 
@@ -73,6 +91,31 @@ WeightNames::Layer WeightNames::opt_layer(int64_t index) const {
   layer.mlp_norm = layer.mlp_post_norm = prefix + "final_layer_norm";
   layer.up = {prefix + "fc1"};
   layer.down = prefix + "fc2";
+  return layer;
+}
+
+WeightNames::Layer WeightNames::bert_layer(int64_t index) const {
+  const std::string prefix = fmt::format("{}.encoder.layer.{}.", family_ == "bert" ? "bert" : "roberta", index);
+  const std::string self = prefix + "attention.self.";
+  Layer layer;
+  layer.qkv = {self + "query", self + "key", self + "value"};
+  layer.attention_out = prefix + "attention.output.dense";
+  layer.attention_post_norm = prefix + "attention.output.LayerNorm";
+  layer.up = {prefix + "intermediate.dense"};
+  layer.down = prefix + "output.dense";
+  layer.mlp_post_norm = prefix + "output.LayerNorm";
+  return layer;
+}
+
+WeightNames::Layer WeightNames::modernbert_layer(int64_t index) const {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  Layer layer;
+  layer.attention_norm = prefix + "attn_norm";
+  layer.qkv = {prefix + "attn.Wqkv"};
+  layer.attention_out = prefix + "attn.Wo";
+  layer.mlp_norm = prefix + "mlp_norm";
+  layer.up = {prefix + "mlp.Wi"};
+  layer.down = prefix + "mlp.Wo";
   return layer;
 }
 
@@ -161,11 +204,16 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   layer.shared_gate = mlp + "shared_expert_gate";
 }
 
-std::string alternative_name(const std::string& name) {
-  for (const std::string_view prefix : {"transformer.", "model."})
-    if (name.starts_with(prefix) && (prefix == "transformer." || name.starts_with("model.decoder.")))
-      return name.substr(prefix.size());
-  return "";
+std::vector<std::string> alternative_names(const std::string& name) {
+  std::vector<std::string> names;
+  for (const std::string_view prefix : {"transformer.", "model.", "bert.", "roberta."})
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  for (const auto& [now, then] :
+       {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
+    if (name.ends_with(now))
+      for (const std::string& each : {name, names.empty() ? name : names.front()})
+        names.push_back(each.substr(0, each.size() - std::string_view(now).size()) + then);
+  return names;
 }
 
 std::optional<JoinedExpert> joined_expert(const std::string& name) {
@@ -191,7 +239,8 @@ bool is_buffer_name(const std::string& name) {
        {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale"})
     if (name.ends_with(scale)) return true;
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".attention.bias") ||
-         name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+         name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq") ||
+         name.ends_with("embeddings.position_ids");
 }
 
 }  // namespace nought

@@ -12,6 +12,7 @@ namespace nought {
 struct WeightNames {
   std::string token_embedding, position_embedding, final_norm, head;  // layers add ".weight"
   std::string project_in, project_out;                                // between rows of tokens and hidden states
+  std::string token_types, embedding_norm;
 
   struct Layer {
     std::string attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
@@ -39,6 +40,8 @@ struct WeightNames {
   Layer gpt_neox_layer(int64_t index) const;
   Layer llama_layer(int64_t index) const;
   Layer opt_layer(int64_t index) const;
+  Layer bert_layer(int64_t index) const;
+  Layer modernbert_layer(int64_t index) const;
   void add_experts(Layer& layer, const std::string& prefix) const;
 
   std::string family_;
@@ -46,9 +49,9 @@ struct WeightNames {
   bool has_q_latent_ = false;
 };
 
-/// The name of the same tensor in older or bare checkpoints, or "" if there is none. The hub's gpt2 says "h.0..." for
-/// "transformer.h.0...".
-std::string alternative_name(const std::string& name);
+/// The names of the same tensor in older or bare checkpoints: the hub's gpt2 says "h.0..." for "transformer.h.0...",
+/// what transformers saves without a head "layers.0..." for "model.layers.0...", and the first bert "LayerNorm.gamma".
+std::vector<std::string> alternative_names(const std::string& name);
 /// One expert's matrix in files that have a layer's experts in two tensors, as those of Qwen3.5 do: "gate_up_proj" is
 /// [experts, gate and up, hidden] and "down_proj" [experts, hidden, width].
 struct JoinedExpert {

@@ -120,7 +120,7 @@ std::optional<StoredPlace> HfWeights::within_experts(const Parameter& parameter)
 
 void HfWeights::check(const Parameter& parameter) {
   std::vector<std::string> others = multimodal_names(parameter.name);
-  others.push_back(alternative_name(parameter.name));
+  for (const std::string& each : alternative_names(parameter.name)) others.push_back(each);
   std::string name = parameter.name;
   for (const std::string& other : others)
     if (!files_.contains(name) && !other.empty() && files_.contains(other)) name = other;
