@@ -1,5 +1,5 @@
-// docs/models.md says what the program has: every model_type, its architecture in llama.cpp, and folders of several
-// parts.
+// docs/models.md says what the program has: every model_type, its architecture in llama.cpp, encoders, and folders of
+// several parts.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -45,6 +45,14 @@ TEST(ModelsPage, lists_every_family_with_its_architecture_in_llama_cpp) {
         << row[0];
   }
   EXPECT_EQ(listed, ModelConfig::families());
+}
+
+TEST(ModelsPage, lists_every_encoder) {
+  std::vector<std::string> listed;
+  for (const std::vector<std::string>& row : rows_of_page(3)) listed.push_back(row[0]);
+  EXPECT_EQ(listed, ModelConfig::encoders());
+  for (const std::string& family : listed)
+    EXPECT_EQ(ModelConfig::from_folder(test::golden_folder("encoders/" + family)).family, family);
 }
 
 TEST(ModelsPage, lists_the_folders_of_which_the_text_part_is_read) {

@@ -49,6 +49,7 @@ void require_output_folder(const ProbeOptions& options) {
 
 /// Whether the texts are scored by a classifier's head. ConfigError if the model does not do what is asked of it.
 bool scores(const RunPlan& plan, const ModelConfig& config) {
+  config.require_head("MODEL_DIR");
   require<ConfigError>(config.classifier.has_value() || !plan.alignment.of_scores(),
                        "alignment.method = {}: the model is no classifier", enum_name(plan.alignment.method));
   require<ConfigError>(!config.classifier || plan.alignment.of_scores() || !plan.alignment.of_answers(),

@@ -80,6 +80,7 @@ void add_score(CLI::App& app, Invocation& invocation) {
           invocation, options->launch,
           [&] {
             const ModelSource source(find_model(options->model_dir, options->adapters));
+            source.config().require_head(options->model_dir);
             require<ConfigError>(source.config().classifier.has_value(),
                                  "{} predicts tokens and scores no texts: train a head with alignment.method = "
                                  "\"reward\" or \"classify\"; \"nought eval\" measures its loss",

@@ -48,6 +48,7 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   SelfAttention::Options options;
   options.heads = heads();
   options.scale = config.attention_scale_of(index);
+  options.causal = config.causal;
   (config.chunked ? options.chunk : options.window) = config.sliding_windows[static_cast<size_t>(index)];
   options.softcap = config.attention_softcap;
   if (config.latent) {

@@ -89,7 +89,24 @@ ModelConfig with_classifier(ModelConfig config, int64_t labels, std::optional<Pr
   return config;
 }
 
+ModelConfig ModelConfig::without_head() const {
+  ModelConfig config = *this;
+  config.classifier.reset();
+  config.predicts_tokens = config.tie_word_embeddings = config.head_bias = false;
+  if (config.experts) config.experts->auxiliary_loss = false;
+  return config;
+}
+
+void ModelConfig::require_head(const std::string& source) const {
+  require<ConfigError>(
+      predicts_tokens || classifier,
+      "{} is an encoder ({}), which predicts no next token: \"nought embed\" makes vectors of texts with "
+      "it; Nought does not train encoders",
+      source, family);
+}
+
 void ModelConfig::require_language_model(const std::string& source) const {
+  require_head(source);
   require<ConfigError>(!classifier,
                        "{} scores texts ({} labels) and predicts no tokens: \"nought score\" reads it, and \"nought "
                        "train\" with alignment.method = \"classify\" or \"reward\" trains it",

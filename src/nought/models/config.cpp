@@ -32,6 +32,10 @@ void note_other_heads(const Json& json, ModelConfig& config) {
   const std::string name = one_line(architecture_of(json));
   const size_t task = name.rfind("For");
   if (task == std::string::npos || name.ends_with("ForCausalLM") || config.classifier) return;
+  if (!config.predicts_tokens)
+    return config.notes.push_back(
+        fmt::format("{}: its head for {} is dropped; the model gives hidden states, as {} does", name,
+                    name.substr(task + 3), family_named("architectures", config.family).architecture));
   config.notes.push_back(fmt::format("{}: its head for {} is dropped; the model predicts tokens, as {} does", name,
                                      name.substr(task + 3), family_named("architectures", config.family).architecture));
 }
@@ -146,12 +150,23 @@ std::string torch_name(DType dtype) {
   }
 }
 
+namespace {
+
+std::vector<std::string> names_of(std::span<const Family> families) {
+  std::vector<std::string> names;
+  for (const Family& family : families) names.emplace_back(family.name);
+  return names;
+}
+
+}  // namespace
+
 const std::vector<std::string>& ModelConfig::families() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Family& family : all_families()) all.emplace_back(family.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(all_families());
+  return names;
+}
+
+const std::vector<std::string>& ModelConfig::encoders() {
+  static const std::vector<std::string> names = names_of(encoder_families());
   return names;
 }
 
@@ -162,12 +177,13 @@ ModelConfig ModelConfig::from_json(const Json& whole, const std::string& source)
   ModelConfig config;
   if (text || predicts_later_tokens(whole)) config.whole.json = whole.dump();
   const auto type = reader.text("model_type");
-  require<ConfigError>(type.has_value(), "{}: has no model_type, known are {}", source, fmt::join(families(), ", "));
+  require<ConfigError>(type.has_value(), "{}: has no model_type, known are {}", source,
+                       fmt::join(known_families(), ", "));
   const Family& family = family_named(source, *type);
   config.family = family.name;
   family.read(reader, config);
   read_common(reader, config);
-  read_classifier(json, source, config);
+  if (config.predicts_tokens) read_classifier(json, source, config);
   note_other_heads(json, config);
   if (text)
     config.notes.push_back(
@@ -223,7 +239,7 @@ OrderedJson ModelConfig::to_hf_json(DType dtype) const {
   if (eos_token_ids.size() == 1) json["eos_token_id"] = eos_token_ids[0];
   if (eos_token_ids.size() > 1) json["eos_token_id"] = eos_token_ids;
   json["torch_dtype"] = torch_name(dtype);  // transformers 4 and 5 both read this older key
-  json["use_cache"] = true;
+  if (causal) json["use_cache"] = true;
   if (classifier) write_classifier(*this, written.architecture, json);
   return json;
 }

@@ -1,9 +1,10 @@
-// ModelConfig: the options of a decoder, read from a Hugging Face config.json and written back as one.
+// ModelConfig: the options of a decoder or an encoder, read from a Hugging Face config.json and written back as one.
 //
 // Design goals: one struct has the options of all families, so that the decoder never asks which family it is. Defaults
 // are those of transformers. An option that would change the result and is not supported is refused by its name. The
 // struct has more than 45 members, each an option of a family.
-// Non-goals: weights and their names (names.h), encoder models, how weights are quantised (quantization_config.h).
+// Non-goals: weights and their names (names.h), encoders with decoders behind them, how weights are quantised
+// (quantization_config.h).
 #pragma once
 
 #include <algorithm>
@@ -158,6 +159,7 @@ struct ModelConfig {
   double norm_weight_offset = 0;
   bool norm_bias = true;   // layer norms have a bias
   bool final_norm = true;  // whether the hidden states are normalised once more before the head
+  bool first_norm = true;  // whether the first block normalises what its attention reads
   NormPlacement norm_placement = NormPlacement::pre;
   /// Attention and MLP both read the block's input, each through its own norm.
   bool parallel_residual = false;
@@ -166,17 +168,20 @@ struct ModelConfig {
 
   PositionKind positions = PositionKind::rope;
   int64_t position_offset = 0;            // the row of the first of the learned positions
+  int64_t token_types = 0;                // rows of an embedding of which each token adds the first; 0: there is none
+  bool embedding_norm = false;            // whether the sum of the embeddings is normalised
   RopeOptions rope;                       // its rotary_dim is 0 without rotary positions
   std::optional<RopeOptions> local_rope;  // for layers with a sliding window, if they rotate differently
   std::vector<bool> unrotated;            // true for each layer that knows no positions; empty: there is none
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
+  bool causal = true;  // false: a token sees later ones, too, and a window reaches to both sides of it
   double attention_scale = 1;
   bool scale_by_layer = false;            // it is divided by the number of the layer, from 1
   bool upcast_scores = false;             // gpt2's reorder_and_upcast_attn: scores are fp32 here always; for exports
   double attention_softcap = 0;           // 0: none
   std::optional<QueryScale> query_scale;  // what queries are multiplied by
-  std::vector<int64_t> sliding_windows;   // for each layer, how many tokens a token sees; 0: all earlier ones
+  std::vector<int64_t> sliding_windows;   // for each layer, how many tokens a token sees to a side; 0: all
   bool chunked = false;                   // windows are chunks: a token sees those of its chunk alone
   QkNorm qk_norm = QkNorm::none;          // if unweighted, of rotated layers alone
   bool attention_sinks = false;
@@ -209,6 +214,8 @@ struct ModelConfig {
   /// How the folder's weights are quantised, "" if they are not: the quant_method of its quantization_config.
   std::string quantization;
   WholeConfig whole = {};
+  /// False: the model gives hidden states and has no head, as encoders do; tie_word_embeddings is false then.
+  bool predicts_tokens = true;
   /// Whether the head scores sequences; tie_word_embeddings is false then.
   std::optional<ClassifierConfig> classifier = {};
   /// What an adapter adds; its base, all other parameters, is frozen. No part of a config.json.
@@ -227,10 +234,15 @@ struct ModelConfig {
   static ModelConfig from_folder(const std::filesystem::path& folder);
   /// ConfigError, which names `source`, if the weights are quantised by a method that is not read.
   void require_loadable(const std::string& source) const;
-  /// ConfigError, which names `source`, if the head scores sequences.
+  /// The model without its head, which gives hidden states.
+  ModelConfig without_head() const;
+  /// ConfigError, which names `source`, unless the head predicts tokens.
   void require_language_model(const std::string& source) const;
-  /// The model_types that from_json() supports.
+  /// ConfigError, which names `source`, if there is no head to learn by.
+  void require_head(const std::string& source) const;
+  /// The model_types that from_json() supports: of decoders, and of encoders.
   static const std::vector<std::string>& families();
+  static const std::vector<std::string>& encoders();
 
   /// A config.json that transformers loads, for weights of the given dtype.
   OrderedJson to_hf_json(DType dtype) const;

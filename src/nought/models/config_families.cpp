@@ -378,12 +378,18 @@ const std::vector<Family>& all_families() {
   return all;
 }
 
+std::vector<std::string> known_families() {
+  std::vector<std::string> known = ModelConfig::families();
+  known.insert(known.end(), ModelConfig::encoders().begin(), ModelConfig::encoders().end());
+  return known;
+}
+
 const Family& family_named(const std::string& source, const std::string& name) {
   const std::string known_as = name == "kimi_k2" ? "deepseek_v3" : name;  // the same model by another name
-  for (const Family& family : all_families()) {
-    if (known_as == family.name) return family;
-  }
-  const std::vector<std::string>& known = ModelConfig::families();
+  for (const auto some : {std::span<const Family>(all_families()), encoder_families()})
+    for (const Family& family : some)
+      if (known_as == family.name) return family;
+  const std::vector<std::string> known = known_families();
   fail<ConfigError>("{}: model_type \"{}\" is not supported, known are {}{}", source, name, fmt::join(known, ", "),
                     did_you_mean(name, known));
 }

@@ -28,8 +28,12 @@ std::span<const Family> expert_families();
 std::span<const Family> deep_families();
 /// All of them, in alphabetical order.
 const std::vector<Family>& all_families();
-/// The family of this name, or of which it is another name. If there is none, ConfigError names the nearest one.
-/// `source` names the file.
+/// Families whose tokens see later ones, in alphabetical order.
+std::span<const Family> encoder_families();
+/// The names of all families, decoders first.
+std::vector<std::string> known_families();
+/// The family of this name, decoder or encoder, or of which it is another name. If there is none, ConfigError names the
+/// nearest one. `source` names the file.
 const Family& family_named(const std::string& source, const std::string& name);
 
 }  // namespace nought

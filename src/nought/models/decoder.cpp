@@ -84,6 +84,11 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
     positions_ = all_ranks_.slicing().add_partial(
         *embedding_, names.position_embedding + ".weight",
         {config_.max_positions + config_.position_offset, config_.hidden_size}, init, ParameterRole::embedding);
+  if (config_.token_types > 0)
+    token_types_ =
+        all_ranks_.slicing().add_partial(*embedding_, names.token_types + ".weight",
+                                         {config_.token_types, config_.hidden_size}, init, ParameterRole::embedding);
+  if (config_.embedding_norm) embedding_norm_ = Norm(*embedding_, names.embedding_norm, block_options().norm());
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_staged_unit("head");
   if (config_.final_norm) final_norm_ = Norm(*head_, names.final_norm, block_options().norm());
@@ -308,7 +313,8 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   return run_sections(tape, sections(), {}, begin(tape.context(), batch, gradient_scale));
 }
 
-Tensor Decoder::logits(const Context& context, const Batch& batch) {
+Tensor Decoder::run_batch(const Context& context, const Batch& batch, int64_t columns,
+                          const std::function<Tensor(Tape& tape, const Var& hidden)>& head) {
   Tape tape(context, /*recording=*/false);
   std::vector<AttentionSpan> spans = spans_of(batch);
   const ContextTokens parts = parts_of(batch);
@@ -316,8 +322,18 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
   const std::shared_ptr<Work> work =
       work_on(context, context.on_device(ids), ids.span<int32_t>(), std::move(spans), parts);
   work->row_length = parts.length;
-  return run_stages(tape, work, {batch.input_ids.numel(), config_.vocab_size},
-                    [&](const Var& hidden) { return head_logits(tape, hidden); });
+  return run_stages(tape, work, {batch.input_ids.numel(), columns},
+                    [&](const Var& hidden) { return head(tape, hidden); });
+}
+
+Tensor Decoder::logits(const Context& context, const Batch& batch) {
+  return run_batch(context, batch, config_.vocab_size,
+                   [&](Tape& tape, const Var& hidden) { return head_logits(tape, hidden); });
+}
+
+Tensor Decoder::hidden(const Context& context, const Batch& batch) {
+  return run_batch(context, batch, config_.hidden_size,
+                   [&](Tape& tape, const Var& hidden) { return head_hidden(tape, hidden); });
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {

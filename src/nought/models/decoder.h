@@ -1,4 +1,5 @@
-// Decoder: a decoder-only transformer, built from a ModelConfig. Families differ in options, and not in code.
+// Decoder: a decoder-only transformer, built from a ModelConfig. Families differ in options, and not in code. So do
+// encoders: their tokens see later ones, and there is no head.
 //
 // Its Units are the embedding, each block, and the head. The head has the final norm and the output projection; a tied
 // model uses the weight of the embedding for the projection.
@@ -67,6 +68,8 @@ class Decoder final : public Model {
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets. Not of a
   /// classifier, whose scores a SequenceObjective gets.
   Tensor logits(const Context& context, const Batch& batch);
+  /// The hidden states that logits are made of, normalised, of every token of the batch: [rows * length, hidden].
+  Tensor hidden(const Context& context, const Batch& batch);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each, or after each
   /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
   /// CPU to the bit.
@@ -198,6 +201,9 @@ class Decoder final : public Model {
   /// Runs the stack, and what follows it, through all stages: the tensor that `head` makes of the hidden states, of
   /// this shape. Every rank gets it.
   using HeadOfStack = std::function<Tensor(const Var& hidden)>;
+  /// What `head` makes of every token of a batch: [rows * length, columns].
+  Tensor run_batch(const Context& context, const Batch& batch, int64_t columns,
+                   const std::function<Tensor(Tape& tape, const Var& hidden)>& head);
   Tensor run_stages(Tape& tape, const std::shared_ptr<Work>& work, const Shape& shape, const HeadOfStack& head);
   /// Appends tokens to the cache. Returns what `head` makes of the hidden states that are asked for, `columns` of each.
   using HeadOfRows = std::function<Tensor(Tape& tape, const Var& rows)>;
@@ -217,7 +223,8 @@ class Decoder final : public Model {
   std::shared_ptr<const Objective> objective_ = default_objective();
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
-  ParameterView tokens_, positions_, head_weight_, head_bias_;
+  ParameterView tokens_, positions_, token_types_, head_weight_, head_bias_;
+  Norm embedding_norm_;
   ParameterView project_in_, project_out_;  // see ModelConfig::projected_size
   ParameterView table_a_, table_b_;         // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
   double table_scale_ = 1;

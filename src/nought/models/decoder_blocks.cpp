@@ -34,7 +34,7 @@ Decoder::Block Decoder::make_block(int64_t index) {
   };
   block.local = config_.sliding_windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
   block.rotated = config_.rotates(index);
-  block.attention_norm = norm(pre, names.attention_norm);
+  block.attention_norm = norm(pre && (index > 0 || config_.first_norm), names.attention_norm);
   if (config_.kind_of(index) == LayerKind::short_conv)
     block.conv.emplace(unit, options.short_conv(names));
   else if (config_.kind_of(index) == LayerKind::delta)

@@ -54,6 +54,7 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
 
 void Decoder::add_head_weight() {
   if (config_.classifier) return add_score_head();
+  if (!config_.predicts_tokens) return;
   if (config_.head_bias)
     head_bias_ = ranks_.add(*head_, WeightNames::of(config_).head + ".bias", {{config_.vocab_size}, 0}, Init::zeros(),
                             ParameterRole::bias);
@@ -102,7 +103,10 @@ Section Decoder::embedding_section() {
             Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
             if (project_in_.defined()) y = linear(tape, y, project_in_, {}, WeightLayout::out_in);
-            return positions_.defined() ? add_embedding(tape, y, work.local_positions, positions_) : y;
+            if (positions_.defined()) y = add_embedding(tape, y, work.local_positions, positions_);
+            if (token_types_.defined())
+              y = add_embedding(tape, y, tape.context().zeros(work.local_positions.shape(), DType::i32), token_types_);
+            return config_.embedding_norm ? embedding_norm_(tape, y) : y;
           }};
 }
 

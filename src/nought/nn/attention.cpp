@@ -14,6 +14,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
       shared_heads_(options.shared_heads),
       output_gate_(options.output_gate),
       scale_(options.scale),
+      causal_(options.causal),
       window_(options.window),
       chunk_(options.chunk),
       softcap_(options.softcap) {
@@ -87,11 +88,12 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
   if (query_factors) qkv = scale_queries(tape, qkv, heads_, *query_factors, sequences.positions);
   if (cache) {
     require(!tape.recording(), "a KV cache serves generation: it records nothing");
+    require(causal_, "a KV cache has no later tokens");
     const Tensor attended = attend_cached(tape.context(), qkv.value, sequences, *cache);
     return out_(tape, gated(Tape::constant(attended)), sequences.slices);
   }
   const AttentionOptions options{.scale = scale_,
-                                 .causal = true,
+                                 .causal = causal_,
                                  .window = window_,
                                  .softcap = softcap_,
                                  .sinks = sinks_,

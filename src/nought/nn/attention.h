@@ -39,7 +39,8 @@ class SelfAttention {
     bool shared_heads =
         false;           // the ranks outnumber the key/value heads: `qkv` gives each an even part of their columns
     double scale = 1;    // factor on the scores
-    int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
+    bool causal = true;  // false: a token sees later ones, too
+    int64_t window = 0;  // sliding window: a token sees so many tokens to a side, itself included; 0: all
     int64_t chunk = 0;   // a token sees those of its chunk of so many tokens alone; 0: there are no chunks
     double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
     Linear::Options qkv, out;
@@ -77,6 +78,7 @@ class SelfAttention {
   TensorRanks ranks_;
   bool shared_heads_ = false, output_gate_ = false;
   double scale_ = 1;
+  bool causal_ = true;
   int64_t window_ = 0, chunk_ = 0;
   double softcap_ = 0;
   Linear qkv_, out_;

@@ -17,6 +17,7 @@ int64_t InferencePlan::sequences_in(int64_t bytes) const {
 
 InferencePlan plan_inference(const ModelConfig& config, const ModelSource* source, DType dtype,
                              const InferenceSizes& sizes) {
+  config.require_language_model(source ? source->folder().string() : "the model");
   require<ConfigError>(1 <= sizes.context && sizes.context <= kMostTokens, "--context must be 1 to {}, got {}",
                        kMostTokens, sizes.context);
   require<ConfigError>(1 <= sizes.sequences && sizes.sequences <= kMostSequences, "--sequences must be 1 to {}, got {}",

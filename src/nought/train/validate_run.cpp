@@ -151,6 +151,7 @@ ModelConfig classifier_of(const RunPlan& given, ModelConfig config) {
   const RunPlan plan = with_model_folder(given);
   const bool rewards = plan.alignment.method == AlignmentMethod::reward;
   const std::string source = plan.model_dir.empty() ? "model" : plan.model_dir;
+  config.require_head(source);
   require<ConfigError>(config.quantization.empty(), "{}: a classifier's head on quantised weights is not supported",
                        source);
   const std::optional<int64_t> pad = config.classifier ? std::nullopt : pad_token_of(plan);
