@@ -197,8 +197,9 @@ RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& cont
 
 namespace {
 
-ModelConfig config_of(const FoundModel& found, AdaptersAre are) {
+ModelConfig config_of(const FoundModel& found, AdaptersAre are, HeadIs head = HeadIs::read) {
   ModelConfig config = ModelConfig::from_folder(found.folder);
+  if (head == HeadIs::left_out) config = config.without_head();
   config.require_loadable(found.folder.string());
   if (found.adapters.empty()) return config;
   ModelAdapter adapter = combined_adapter(found.adapters, config);
@@ -278,12 +279,17 @@ void require_base(const fs::path& adapter, const fs::path& model) {
                        adapter.string(), base->string(), model.string(), adapter.string(), model.string());
 }
 
-ModelSource::ModelSource(FoundModel found, AdaptersAre are)
-    : folder_(found.folder), choice_(found.choice), adapters_(found.adapters), model_(config_of(found, are)) {
-  const ModelConfig own = ModelConfig::from_folder(folder_);
-  if (own.tie_word_embeddings != model_.config().tie_word_embeddings) stored_ = std::make_unique<Decoder>(own);
+ModelSource::ModelSource(FoundModel found, AdaptersAre are, HeadIs head)
+    : folder_(found.folder), choice_(found.choice), adapters_(found.adapters), model_(config_of(found, are, head)) {
+  const bool checkpoint = nought::is_checkpoint(folder_);
+  ModelConfig own = ModelConfig::from_folder(folder_);
+  // A checkpoint is read whole; files need not have the head that nobody asks for.
+  if (head == HeadIs::left_out && !checkpoint) own = own.without_head();
+  if (own.tie_word_embeddings != model_.config().tie_word_embeddings ||
+      own.predicts_tokens != model_.config().predicts_tokens)
+    stored_ = std::make_unique<Decoder>(own);
   const Decoder& stored = stored_ ? *stored_ : model_;
-  if (nought::is_checkpoint(folder_)) {
+  if (checkpoint) {
     base_ = std::make_unique<CheckpointWeights>(folder_, stored);
   } else {
     auto weights = stored_weights(folder_, stored);
@@ -291,12 +297,12 @@ ModelSource::ModelSource(FoundModel found, AdaptersAre are)
     base_ = std::move(weights);
   }
   if (own.tie_word_embeddings) base_ = std::make_unique<PartedHead>(std::move(base_), stored);
-  if (!adapters_.empty()) weights_ = with_adapters(are);
+  if (!adapters_.empty()) weights_ = with_adapters(are, head);
 }
 
-std::unique_ptr<StateSource> ModelSource::with_adapters(AdaptersAre are) {
+std::unique_ptr<StateSource> ModelSource::with_adapters(AdaptersAre are, HeadIs head) {
   const bool merged = are == AdaptersAre::merged;
-  if (merged) adapted_ = std::make_unique<Decoder>(config_of({folder_, {}, adapters_}, AdaptersAre::beside));
+  if (merged) adapted_ = std::make_unique<Decoder>(config_of({folder_, {}, adapters_}, AdaptersAre::beside, head));
   const Decoder& model = merged ? *adapted_ : model_;
   const auto in_checkpoint = [](const AdapterUse& each) { return nought::is_checkpoint(each.folder); };
   const bool saved = std::ranges::any_of(adapters_, in_checkpoint);

@@ -56,12 +56,15 @@ enum class AdaptersAre : uint8_t {
   merged   // in the weights that they add to
 };
 
+/// Whether a ModelSource reads the head of its model.
+enum class HeadIs : uint8_t { read, left_out };
+
 class ModelSource {
  public:
   /// Reads the config and all headers, and checks that every parameter is there with its shape. IoError, ConfigError.
   explicit ModelSource(const std::filesystem::path& path) : ModelSource(find_model(path)) {}
   /// Reads a folder that was found already.
-  explicit ModelSource(FoundModel found, AdaptersAre are = AdaptersAre::beside);
+  explicit ModelSource(FoundModel found, AdaptersAre are = AdaptersAre::beside, HeadIs head = HeadIs::read);
 
   /// See FoundModel.
   const std::string& choice() const { return choice_; }
@@ -87,14 +90,14 @@ class ModelSource {
   std::vector<std::string> unused() const { return files_ ? files_->unused() : std::vector<std::string>{}; }
 
  private:
-  std::unique_ptr<StateSource> with_adapters(AdaptersAre are);
+  std::unique_ptr<StateSource> with_adapters(AdaptersAre are, HeadIs head);
 
   std::filesystem::path folder_;
   std::string choice_;
   std::vector<AdapterUse> adapters_;
   Decoder model_;
-  std::unique_ptr<Decoder> stored_;    // the model as the folder has it, if that has no head of its own and model_ has
-  std::unique_ptr<StateSource> base_;  // the weights of the folder
+  std::unique_ptr<Decoder> stored_;       // the model as the folder has it, if that has another head than model_ has
+  std::unique_ptr<StateSource> base_;     // the weights of the folder
   std::unique_ptr<StateSource> started_;  // base_ without what the adapter began with; null: that is base_
   std::unique_ptr<Decoder> adapted_;      // where adapters are merged: the model with them beside
   std::unique_ptr<StateSource> weights_;  // null if they are base_
