@@ -42,6 +42,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_data(app, invocation);
   add_eval(app, invocation);
   add_score(app, invocation);
+  add_embed(app, invocation);
   add_generate(app, invocation);
   add_chat(app, invocation);
   add_serve(app, invocation);

@@ -42,6 +42,7 @@ void add_tokenize(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
 void add_eval(CLI::App& app, Invocation& invocation);
 void add_score(CLI::App& app, Invocation& invocation);
+void add_embed(CLI::App& app, Invocation& invocation);
 void add_generate(CLI::App& app, Invocation& invocation);
 void add_chat(CLI::App& app, Invocation& invocation);
 void add_serve(CLI::App& app, Invocation& invocation);
