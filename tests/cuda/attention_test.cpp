@@ -71,25 +71,16 @@ AttentionShape of_length(int64_t length, int64_t head_dim, int64_t value_dim, in
           .v_head_dim = value_dim};
 }
 
-using CudaAttention = KernelTest;
-
-TEST_F(CudaAttention, heads_of_all_sizes_agree_with_exact_attention) {
-  const auto largest = [](const Tensor& x) {
-    double found = 1;
-    for (const double value : x.to_vector<double>()) found = std::max(found, std::abs(value));
-    return found;
-  };
-  constexpr struct {
-    DType dtype;
-    int64_t head_dim, value_dim;
-  } kCases[] = {{DType::bf16, 256, 256},
-                {DType::f16, 96, 64},
-                {DType::bf16, 40, 144},
-                {DType::f32, 256, 200},
-                {DType::f64, 80, 96}};
-  for (const auto& [dtype, head_dim, value_dim] : kCases) {
-    SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), head_dim, value_dim));
-    const Sequence ours(*memory_, of_length(37, head_dim, value_dim), dtype);
+class CudaAttention : public KernelTest {
+ protected:
+  /// Both passes against those of f64.
+  void expect_exact(const AttentionShape& shape, DType dtype) {
+    const auto largest = [](const Tensor& x) {
+      double found = 1;
+      for (const double value : x.to_vector<double>()) found = std::max(found, std::abs(value));
+      return found;
+    };
+    const Sequence ours(*memory_, shape, dtype);
     Sequence exact = ours.exact(*memory_);
     run(ours.forward());
     reference::run(exact.forward());
@@ -105,6 +96,31 @@ TEST_F(CudaAttention, heads_of_all_sizes_agree_with_exact_attention) {
     expect_rounded(ours.dk, exact.dk, noise);
     expect_rounded(ours.dv, exact.dv, noise);
   }
+};
+
+TEST_F(CudaAttention, heads_of_all_sizes_agree_with_exact_attention) {
+  constexpr struct {
+    DType dtype;
+    int64_t head_dim, value_dim;
+  } kCases[] = {{DType::bf16, 256, 256},
+                {DType::f16, 96, 64},
+                {DType::bf16, 40, 144},
+                {DType::f32, 256, 200},
+                {DType::f64, 80, 96}};
+  for (const auto& [dtype, head_dim, value_dim] : kCases) {
+    SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), head_dim, value_dim));
+    expect_exact(of_length(37, head_dim, value_dim), dtype);
+  }
+}
+
+TEST_F(CudaAttention, windows_without_a_causal_mask_reach_to_both_sides) {
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const int64_t window : {9, 70}) {
+      SCOPED_TRACE(fmt::format("{} window {}", name_of(dtype), window));
+      AttentionShape shape = of_length(150, 16, 16);
+      shape.causal = false, shape.window = window;
+      expect_exact(shape, dtype);
+    }
 }
 
 TEST_F(CudaAttention, operands_at_odd_addresses_give_the_same_bits) {
