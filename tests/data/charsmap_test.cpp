@@ -50,6 +50,8 @@ TEST(Charsmap, what_is_no_map_is_refused) {
   EXPECT_THAT(message_of<ConfigError>([] { Charsmap("ab"); }), HasSubstr("2 bytes"));
   EXPECT_THAT(message_of<ConfigError>([] { Charsmap(bytes_of(4096, {0}, "")); }), HasSubstr("said to have 4096 bytes"));
   EXPECT_THAT(message_of<ConfigError>([] { Charsmap(bytes_of(4, {0}, "x")); }), HasSubstr("no end"));
+  EXPECT_THAT(message_of<ConfigError>([] { Charsmap(bytes_of(4, {0}, std::string(65, 'x') + '\0')); }),
+              HasSubstr("becomes 65 bytes"));
   EXPECT_THAT(message_of<ConfigError>([] { make_precompiled("!"); }), HasSubstr("not base64"));
 }
 

@@ -12,6 +12,9 @@ namespace nought {
 
 namespace {
 
+/// As of every step that writes texts: SentencePiece's own maps have no longer one than 33 bytes.
+constexpr size_t kLongestText = 64;
+
 // One unit of a double array.
 constexpr uint32_t label_of(uint32_t unit) { return unit & (uint32_t{1} << 31 | 0xFF); }
 constexpr uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (uint32_t{1} << 9)) >> 6); }
@@ -74,6 +77,13 @@ Charsmap::Charsmap(std::string_view bytes) {
   texts_ = bytes.substr(size);
   require<ConfigError>(texts_.empty() || texts_.back() == '\0', "precompiled_charsmap: its last text has no end");
   require<ConfigError>(is_valid_utf8(texts_), "precompiled_charsmap: its texts are not valid UTF-8");
+  for (size_t begin = 0; begin < texts_.size();) {
+    const size_t length = texts_.find('\0', begin) - begin;
+    require<ConfigError>(length <= kLongestText,
+                         "precompiled_charsmap: a character becomes {} bytes, at most {} are taken", length,
+                         kLongestText);
+    begin += length + 1;
+  }
 }
 
 std::optional<std::string_view> Charsmap::replacement(std::string_view text) const {
