@@ -137,7 +137,7 @@ Tensor OffloadPool::values(Slot slot, Interval elements) const {
   if (room.values) return room.values.flat(elements.begin, elements.end);
   const Tensor values =
       Tensor::empty(*context_.memory, {elements.size()}, room.dtype, Category::workspace, context_.memory->host_pool());
-  file_->read(offset_of(room, elements.begin), values).wait();
+  read(slot, elements, values);
   return values;
 }
 

@@ -73,6 +73,10 @@ class OffloadPool {
   /// Its elements where the host computes: a view, or what is read from the file.
   Tensor values(Slot slot, Interval elements) const;
   Tensor values(Slot slot) const { return values(slot, {0, rooms_[slot].numel}); }
+  /// Reads elements of a slot in a file to a tensor of the host, from any thread.
+  void read(Slot slot, Interval elements, const Tensor& into) const {
+    file_->read(offset_of(rooms_[slot], elements.begin), into).wait();
+  }
   /// The elements of a slot in a file from `first` on, and a tensor of the host that the caller keeps.
   struct Part {
     Slot slot;
@@ -84,6 +88,7 @@ class OffloadPool {
 
   const OffloadTier& tier() const { return tier_; }
   bool in_file(Slot slot) const { return !rooms_[slot].values; }
+  Pool pool(Slot slot) const { return in_file(slot) ? Pool::file : rooms_[slot].values.buffer()->pool(); }
   DType dtype(Slot slot) const { return rooms_[slot].dtype; }
   int64_t bytes(Slot slot) const { return rooms_[slot].numel * size_of(rooms_[slot].dtype); }
   /// What computes with values on the host, beside the compute stream.

@@ -13,7 +13,7 @@ namespace nought {
 
 /// Colours by Category: told apart by people who see no red or no green too (Okabe and Ito's palette).
 inline constexpr std::array<std::string_view, kNumCategories> kCategoryColours{
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999", "#d55e00"};
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999", "#d55e00", "#f0e442"};
 
 /// places: given for a pipeline (predict_places()); there is a bar for each of them in place of the report's ZeRO
 /// stages.

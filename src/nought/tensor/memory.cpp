@@ -29,6 +29,8 @@ std::string_view name_of(Category category) {
       return "workspace";
     case Category::kv_cache:
       return "kv_cache";
+    case Category::checkpoint:
+      return "checkpoint";
   }
   return "?";
 }

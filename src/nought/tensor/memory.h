@@ -33,9 +33,10 @@ enum class Category : uint8_t {
   activations,    // values and gradients of the forward and the backward pass
   communication,  // buffers of collectives
   workspace,      // room that an operation needs while it runs
-  kv_cache        // keys and values of generation
+  kv_cache,       // keys and values of generation
+  checkpoint      // copies of states that are saved while the training goes on
 };
-inline constexpr int kNumCategories = 7;
+inline constexpr int kNumCategories = 8;
 std::string_view name_of(Category category);
 
 /// Counts the bytes that are alive, now and at their peak, by category and pool. Thread safe.

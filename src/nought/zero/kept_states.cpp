@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/zero/buckets.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -60,31 +61,86 @@ std::vector<KeptStates::OwnedState> KeptStates::owned(bool gradients) const {
   return owned;
 }
 
-Tensor KeptStates::values(const OwnedState& state) const {
-  const SegmentStates& segment = table_.segments()[state.segment];
-  const TrainedPiece& piece = segment.tiles[state.tile].pieces[state.piece];
-  const size_t stored = segment.stored[state.tile];
-  const auto in_f32 = [&](const Tensor& values) {
-    if (values.dtype() == DType::f32) return values;
-    const Tensor wide = table_.narrow().workspace(values, values.shape(), DType::f32);
-    table_.access().context_of(values).run(Cast{.x = values, .y = wide});
-    return wide;
-  };
-  if (state.kind == StateKind::master)
-    return in_f32(segment.tiles[state.tile].keeps_masters ? table_.store().read(stored, 0, piece.in_masters)
-                                                          : residency_.read(segment.at, piece.piece.in_segment));
-  if (state.kind == StateKind::gradient) {
-    return in_f32(segment.part(piece, segment.held));
+namespace {
+
+/// Calls write(into) for values that are made of `from`; for those of a device that go to the host, on the way there.
+template <class Write>
+void write_to(const Context& by, const Tensor& from, const Tensor& into, const Write& write) {
+  if (from.on_host() == into.on_host()) return write(into);
+  const Tensor there = by.empty(into.shape(), into.dtype(), Category::workspace);
+  write(there);
+  by.copy(there, into);
+}
+
+/// Values that lie in memory.
+KeptStates::Source source_in_memory(const Tensor& values) {
+  using Place = KeptStates::Source::Place;
+  return {.place = values.buffer()->pool() == Pool::device ? Place::device : Place::host,
+          .held = values.dtype() == DType::f32 ? values : Tensor(),
+          .read = [values](const Context& by, Interval elements, const Tensor& into) {
+            const Tensor part = values.flat(elements.begin, elements.end);
+            if (part.dtype() == into.dtype()) return by.copy(part, into);
+            write_to(by, part, into, [&](const Tensor& to) { by.run(Cast{.x = part, .y = to}); });
+          }};
+}
+
+}  // namespace
+
+KeptStates::Source KeptStates::source_of_row(size_t stored, size_t row, Interval elements) const {
+  const StateStore& store = table_.store();
+  if (store.pool(stored, row) != Pool::file) return source_in_memory(store.read(stored, row, elements));
+  return {.place = Source::Place::file,
+          .passing = store.dtype(stored, row) != DType::f32,
+          .read = [&store, stored, row, elements](const Context& by, Interval part, const Tensor& into) {
+            const Interval in_row{elements.begin + part.begin, elements.begin + part.end};
+            if (store.dtype(stored, row) == into.dtype()) return store.read(stored, row, in_row, into);
+            copy_as(by, store.read(stored, row, in_row), into);
+          }};
+}
+
+KeptStates::Source KeptStates::source_of(const SegmentStates& segment, size_t tile, const TrainedPiece& piece,
+                                         StateKind kind) const {
+  const size_t stored = segment.stored[tile];
+  if (kind == StateKind::gradient) return source_in_memory(segment.part(piece, segment.held));
+  if (kind == StateKind::master) {
+    if (segment.tiles[tile].keeps_masters) return source_of_row(stored, 0, piece.in_masters);
+    if (!residency_.elsewhere(segment.at)) return source_in_memory(residency_.read(segment.at, piece.piece.in_segment));
+    return {.place = Source::Place::parameters,
+            .passing = true,
+            .read = [this, at = segment.at, origin = piece.piece.in_segment.begin](const Context& by, Interval part,
+                                                                                   const Tensor& into) {
+              copy_as(by, residency_.read(at, {origin + part.begin, origin + part.end}), into);
+            }};
   }
-  const auto found = std::find_if(piece.states.begin(), piece.states.end(),
-                                  [&](const PieceState& each) { return each.kind == state.kind; });
-  const Tensor values = table_.store().read(stored, found->values, found->in_values);
-  if (found->in_scales.empty()) return in_f32(values);
-  const Tensor x = table_.narrow().workspace(values, {state.in_parameter.size()}, DType::f32);
-  table_.narrow().decode(table_.access().context_of(x),
-                         {state.kind, values, table_.store().read(stored, found->scales, found->in_scales)},
-                         {0, x.numel()}, x);
-  return x;
+  const auto found =
+      std::find_if(piece.states.begin(), piece.states.end(), [&](const PieceState& each) { return each.kind == kind; });
+  if (found->in_scales.empty()) return source_of_row(stored, found->values, found->in_values);
+  Source source = source_of_row(stored, found->values, found->in_values);
+  source.whole = true, source.held = {}, source.passing = source.place != Source::Place::device;
+  source.read = [this, stored, state = *found](const Context& by, Interval elements, const Tensor& into) {
+    const StateStore& store = table_.store();
+    const StateValues codes{state.kind, store.read(stored, state.values, state.in_values),
+                            store.read(stored, state.scales, state.in_scales)};
+    write_to(by, codes.values, into, [&](const Tensor& to) { table_.narrow().decode(by, codes, elements, to); });
+  };
+  return source;
+}
+
+KeptStates::Source KeptStates::source(const OwnedState& state) const {
+  const SegmentStates& segment = table_.segments()[state.segment];
+  return source_of(segment, state.tile, segment.tiles[state.tile].pieces[state.piece], state.kind);
+}
+
+Tensor KeptStates::values(const OwnedState& state) const {
+  const Source from = source(state);
+  if (from.held) return from.held;
+  const Interval all{0, state.in_parameter.size()};
+  // What the host keeps of a device's states it widens itself.
+  const bool on_host = from.place == Source::Place::host || from.place == Source::Place::file;
+  const Pool pool = on_host ? context_.memory->host_pool() : Pool::device;
+  const Tensor values = Tensor::empty(*context_.memory, {all.size()}, DType::f32, Category::workspace, pool);
+  from.read(table_.access().context_of(values), all, values);
+  return values;
 }
 
 void KeptStates::read_masters(SegmentIndex at, const Tensor& owned) const {

@@ -2,6 +2,7 @@
 // others.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "nought/comm/mesh.h"
@@ -34,10 +35,25 @@ class KeptStates {
   /// All states of the elements that this rank owns and counts for all: what a checkpoint writes. gradients: those that
   /// are held, too.
   std::vector<OwnedState> owned(bool gradients) const;
+  /// Where the values of a state are, for whoever reads them while passes go on: they stay as they are until masters
+  /// and states change (StateTable::protect_until).
+  struct Source {
+    enum class Place : uint8_t { device, host, file, parameters } place = Place::device;
+    Tensor held = {};      // the values as they lie, if they are f32 in memory
+    bool whole = false;    // they are codes: all are read at once
+    bool passing = false;  // reading takes memory, or what passes use too: nobody reads them beside passes
+    /// Writes elements of the piece to `into`, f32, by what `by` computes with.
+    std::function<void(const Context& by, Interval elements, const Tensor& into)> read = {};
+  };
+  /// Called on the rank's own thread, between steps.
+  Source source(const OwnedState& state) const;
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const;
 
  private:
+  Source source_of(const SegmentStates& segment, size_t tile, const TrainedPiece& piece, StateKind kind) const;
+  /// Where the values of a row of a tile are.
+  Source source_of_row(size_t stored, size_t row, Interval elements) const;
   void load(const StateSource& source, const TileView& tile, const TrainedPiece& piece) const;
   void load(const StateSource& source, const TrainedPiece& piece, const StateValues& state) const;
 

@@ -85,6 +85,13 @@ class StateStore {
 
   /// Elements of one row of a tile: a view, or what was read from the file.
   Tensor read(size_t tile, size_t row, Interval elements) const { return pool_.values(tiles_[tile][row], elements); }
+  /// Reads elements of a row in the file to a tensor of the host, from any thread.
+  void read(size_t tile, size_t row, Interval elements, const Tensor& into) const {
+    pool_.read(tiles_[tile][row], elements, into);
+  }
+  /// Where a row of a tile is.
+  Pool pool(size_t tile, size_t row) const { return pool_.pool(tiles_[tile][row]); }
+  DType dtype(size_t tile, size_t row) const { return pool_.dtype(tiles_[tile][row]); }
   /// A line for the user on the file and on what reads and writes it; "" without one.
   std::string note() const { return in_file() ? "optimizer states are in files in " + pool_.drive() : ""; }
   /// What went from and to all files of this rank's folder so far.

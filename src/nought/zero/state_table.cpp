@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/base/timing.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -205,7 +206,14 @@ void StateTable::restore_parameters(const SegmentStates& state, bool masters) co
       });
 }
 
+void StateTable::await_readers() const {
+  if (!read_.state()) return;
+  const double seconds = seconds_of([&] { read_.state()->settle(); });
+  if (access_.overlap() == TileAccess::Overlap::nothing) waited_for_readers_ += seconds;
+}
+
 double StateTable::run(Walk& walk, const TileWork& fetch, const TileWork& work) const {
+  if (walk.rows.writes != 0) await_readers();
   std::vector<TileView>& tiles = walk.tiles;
   const bool alone = access_.overlap() == TileAccess::Overlap::nothing, writes = alone && walk.rows.writes != 0;
   const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };

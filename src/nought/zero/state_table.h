@@ -44,6 +44,11 @@ class StateTable {
   bool by_host() const { return store_->by_host(); }
   const OffloadOptions& offload() const { return offload_; }
   StateStore& store() const { return *store_; }
+  /// Others read masters and states until this is done: walks that write them wait for it. How it ends is no concern
+  /// of theirs.
+  void protect_until(Event read) { read_ = std::move(read); }
+  /// Seconds in which the rank's own thread waited for that so far.
+  double waited_for_readers() const { return waited_for_readers_; }
 
   // --- walks ---
   using RowSet = StateStore::RowSet;
@@ -111,6 +116,7 @@ class StateTable {
   bool may_be_early(const SegmentStates& state) const;
   void end_update(const SegmentStates& state) const;
   void hold_rooms(const Walk& walk);
+  void await_readers() const;
 
   Mesh mesh_;
   OptimizerOptions options_;
@@ -123,7 +129,8 @@ class StateTable {
   TileAccess access_;
   NarrowStates narrow_;
   std::vector<SegmentStates> states_;
-  mutable double waited_ = 0;
+  Event read_;
+  mutable double waited_ = 0, waited_for_readers_ = 0;
 };
 
 }  // namespace nought
