@@ -32,6 +32,23 @@ TEST(ResolveSaving, a_strategy_says_whether_steps_or_epochs_are_saved_or_none) {
   EXPECT_THAT(error_of(with(R"("save_strategy": "best")")), HasSubstr("one of no, steps, epoch"));
 }
 
+TEST(ResolveSaving, checkpoints_are_written_beside_the_training_as_far_as_steps_follow_them) {
+  const RunPlan open = plan_of(with(R"("save_steps": 7)"));
+  EXPECT_TRUE(open.async_save_fits_memory);
+  EXPECT_FALSE(open.layout.async_save) << "until it is known that copies fit";
+  const RunPlan on = plan_of(with(R"("async_save": true)")), off = plan_of(with(R"("async_save": false)"));
+  EXPECT_TRUE(on.layout.async_save);
+  EXPECT_EQ(value_of(on, "async_save"), "true");
+  EXPECT_FALSE(off.layout.async_save);
+  for (const RunPlan* given : {&on, &off}) EXPECT_FALSE(given->async_save_fits_memory);
+  EXPECT_TRUE(plan_of(with(R"("async_save": "auto", "save_strategy": "epoch")")).async_save_fits_memory);
+  const RunPlan last = plan_of(with(R"("async_save": true, "max_steps": 20, "save_steps": 20)"));
+  EXPECT_FALSE(last.layout.async_save || last.async_save_fits_memory);
+  EXPECT_THAT(reason_of(last, "async_save"), HasSubstr("no step follows the only checkpoint"));
+  EXPECT_THAT(error_of(with(R"("async_save": "yes")")), HasSubstr("training.async_save: expected "));
+  EXPECT_THAT(error_of(with(R"("async_save": 1)")), HasSubstr("training.async_save: expected "));
+}
+
 TEST(ResolveSaving, tensorboard_is_reported_to_where_the_arguments_say) {
   const auto dir = [](const std::string& training) {
     return plan_of(with(R"("output_dir": "out", )" + training)).report_dir;

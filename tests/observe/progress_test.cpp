@@ -219,7 +219,7 @@ TEST(Progress, is_quiet_about_steps_alone_when_it_is_asked_to_be) {
     printer.on_start(summary_of());
     printer.on_step(report_of(1));
     printer.on_step(skipped);
-    printer.on_checkpoint("out/checkpoint-2");
+    printer.on_checkpoint({.path = "out/checkpoint-2"});
   });
   EXPECT_THAT(text, Not(HasSubstr("step     1/10")));
   EXPECT_THAT(text, AllOf(HasSubstr("model   llama"), HasSubstr("spike   loss 9"), HasSubstr("saved   out")));
@@ -278,7 +278,7 @@ TEST(Progress, collectives_are_a_table) {
 TEST(Progress, ends_with_what_was_written_and_what_each_rank_held) {
   const std::string text = said([](ProgressPrinter& printer) {
     printer.on_start(summary_of(4));
-    printer.on_checkpoint("out/checkpoint-10");
+    printer.on_checkpoint({.path = "out/checkpoint-10"});
     printer.on_validation(10, {.loss = 1});
     printer.on_finish({RankMemory{}, RankMemory{}}, "out");
   });

@@ -32,8 +32,9 @@ void ToldRun::on_step(const StepReport& report) {
   events.push_back(fmt::format("step {}", report.step));
   steps.push_back(report);
 }
-void ToldRun::on_checkpoint(const std::filesystem::path& path) {
-  events.push_back("saved " + path.filename().string());
+void ToldRun::on_checkpoint(const SaveOutcome& saved) { events.push_back("saved " + saved.path.filename().string()); }
+void ToldRun::on_failed_save(const SaveOutcome& failed) {
+  events.push_back("could not save " + failed.path.filename().string());
 }
 void ToldRun::on_validation(int64_t step, const Evaluation& evaluation) {
   events.push_back(fmt::format("validated {}", step));

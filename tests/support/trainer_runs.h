@@ -21,7 +21,8 @@ RunPlan plan_on_lines(const TempFolder& folder, int64_t steps, double peak_lr = 
 struct ToldRun final : TrainObserver {
   void on_start(const RunSummary& start) override;
   void on_step(const StepReport& report) override;
-  void on_checkpoint(const std::filesystem::path& path) override;
+  void on_checkpoint(const SaveOutcome& saved) override;
+  void on_failed_save(const SaveOutcome& failed) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
   void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
   void on_interrupt(int64_t step, const std::filesystem::path& path) override;

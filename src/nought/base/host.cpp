@@ -13,6 +13,8 @@ std::string host_name() {
   return name.data();
 }
 
+int64_t memory_of_machine() { return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
+
 std::optional<int> launched_on_host() {
   // srun says how many tasks each node has: "4(x2),3" or "4"; the first is right unless nodes differ.
   for (const char* name :

@@ -20,22 +20,16 @@
 
 #include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/checkpoint/checkpoint_manifest.h"
+#include "nought/checkpoint/checkpoint_writer.h"
 #include "nought/io/safetensors.h"
-#include "nought/zero/local_steps.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
-/// Workers that make local steps: the ranks of all, and what this one has beside its model. Masters and states of each
-/// are then in the checkpoint; what any run may go on from is the weights that they agreed on last.
-struct CheckpointedWorkers {
-  Communicator* world = nullptr;  // null: the model is on all ranks
-  LocalSteps* steps = nullptr;
-};
-
-/// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_files` with the unfinished
-/// folder, so that it can add files, such as the model's config.json and tokenizer. IoError.
+/// Saves to FOLDER/checkpoint-STEP while the training waits, and returns its path. Collective. Rank 0 calls `add_files`
+/// with the unfinished folder, so that it can add files, such as the model's config.json and tokenizer. IoError, the
+/// same on all ranks.
 std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
                                       const std::filesystem::path& folder,
                                       const std::function<void(const std::filesystem::path&)>& add_files = {},

@@ -21,6 +21,7 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
+#include "nought/plan/fitting_save.h"
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/fitting_update.h"
 #include "nought/plan/gpu_time.h"
@@ -153,7 +154,7 @@ int run_elastic(const PlanOptions& options) {
     PlanOptions changed = options;
     changed.overrides.insert(changed.overrides.end(), choice.settings.begin(), choice.settings.end());
     const RunPlan plan = with_model_folder(resolve(load(changed), choice.ranks));
-    return with_live_parameters(with_fitting_update(with_fitting_tiles(plan)));
+    return with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(plan))));
   };
   print_elastic(ranks, plan_of, options.json);
   return 0;
@@ -224,7 +225,7 @@ int run_plan(const PlanOptions& given) {
                        options.run_file);
   if (options.layouts) return print_layouts(on_cluster(options, model_config_of(plan), layout_of(plan)), options);
   use_threads(threads_per_rank());
-  plan = with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan))));
+  plan = with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan)))));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
   if (!plan.layout.on_gpu())  // what the host can do says nothing about a GPU
     report.peak_flops = measure_matrix_peak(plan.layout.sharding.dtype),

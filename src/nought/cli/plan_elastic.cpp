@@ -3,9 +3,9 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/host.h"
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/cli/launch_job.h"
@@ -27,8 +27,6 @@ struct Row {
   bool fits = false;
   std::string refusal = {};  // why the run cannot have this number
 };
-
-int64_t memory_of_machine() { return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
 
 Row row_of(const ElasticRanks::Choice& choice, const std::function<RunPlan(const ElasticRanks::Choice&)>& plan_of) {
   Row row{.choice = choice};

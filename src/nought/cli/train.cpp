@@ -37,6 +37,7 @@
 #include "nought/observe/progress.h"
 #include "nought/observe/run_record.h"
 #include "nought/plan/advice.h"
+#include "nought/plan/fitting_save.h"
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/fitting_update.h"
 #include "nought/plan/live_parameters.h"
@@ -79,7 +80,7 @@ class FolderKeeper final : public TrainObserver {
  public:
   FolderKeeper(OutputFolder& folder, ProgressPrinter& progress) : folder_(folder), progress_(progress) {}
   void on_step(const StepReport&) override { keep(); }
-  void on_checkpoint(const std::filesystem::path&) override { keep(); }
+  void on_checkpoint(const SaveOutcome&) override { keep(); }
 
  private:
   void keep() {
@@ -158,6 +159,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   plan.layout.row_tokens = static_cast<int64_t>(row_tokens[0]);
   plan = with_fitting_tiles(with_stage_seconds(plan, model_config_of(plan), world, context));
   plan = with_common_live_parameters(with_common_fitting_update(std::move(plan), world, context), world, context);
+  plan = with_common_fitting_save(std::move(plan), world, context);
   MetricsWriter metrics(plan.output_dir);
   const RunPrediction predicted = predicted_of(plan, world);
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted);

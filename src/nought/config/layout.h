@@ -76,6 +76,7 @@ struct Layout {
   std::function<StepSchedule(int64_t micro_batches)> schedule = {};
   int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
   bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
+  bool async_save = false;          // checkpoints are written beside the training (checkpoint/checkpoint_writer.h)
   int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
   int64_t sample_new_tokens = 0;    // the most tokens that it gets
 

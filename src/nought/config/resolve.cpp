@@ -320,6 +320,7 @@ void resolve_output(Resolver& r) {
   resolve_delayed_update(r);
   resolve_early_update(r);
   resolve_gradient_tier(r);
+  resolve_async_save(r);
   resolve_aio(r, /*to_files=*/r.plan.layout.sharding.offload_optimizer.tier.pool == Pool::file ||
                      r.plan.layout.sharding.offload_param.tier.pool == Pool::file);
   const auto budget = r.training("device_memory", t.device_memory);

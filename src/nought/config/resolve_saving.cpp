@@ -101,6 +101,22 @@ void resolve_saving(Resolver& r) {
   resolve_sample(r);
 }
 
+void resolve_async_save(Resolver& r) {
+  const Auto<bool>& setting = r.config.training.async_save;
+  const auto key = r.section_value("training.async_save", setting.value, setting.given() || setting.automatic());
+  const RunPlan& plan = r.plan;
+  const bool saves =
+      plan.save_epochs || (plan.save_steps > 0 && (plan.max_steps == 0 || plan.save_steps < plan.max_steps));
+  if (!saves) {
+    if (key.given) r.plan.resolved.push_back({"async_save", "false", "no step follows the only checkpoint"});
+    return;
+  }
+  r.plan.layout.async_save = setting.given() && key.value;
+  r.plan.async_save_fits_memory = !setting.given();
+  r.plan.resolved.push_back({"async_save", r.plan.layout.async_save ? "true" : "false",
+                             setting.given() ? key.reason : "auto: whether copies of states have room is not known"});
+}
+
 /// transformers' report_to: of the programs that it names, TensorBoard is written for.
 void resolve_reports(Resolver& r) {
   const TrainingConfig& t = r.config.training;

@@ -139,6 +139,8 @@ void check_rewards(const Resolver& r);
 
 // resolve_saving.cpp
 void resolve_saving(Resolver& r);
+/// Whether checkpoints are written beside the training.
+void resolve_async_save(Resolver& r);
 void resolve_reports(Resolver& r);
 
 // resolve_schedule.cpp

@@ -146,6 +146,7 @@ struct RunPlan {
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   bool live_fits_memory = false;            // what stays gathered has to fit these two: see with_live_parameters()
   bool update_fits_room = false;            // updates overlap the backward pass if there is room for what that takes
+  bool async_save_fits_memory = false;      // checkpoints are written beside the training if copies have room
   int64_t host_memory = 0;                  // the same in the host's RAM: see Memory::set_limit()
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

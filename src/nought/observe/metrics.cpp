@@ -96,6 +96,10 @@ void MetricsWriter::on_step(const StepReport& report) {
   write(line.dump());
 }
 
+void MetricsWriter::on_checkpoint(const SaveOutcome& saved) {
+  write(OrderedJson{{"step", saved.step}, {"save_seconds", saved.seconds}, {"save_stall_seconds", saved.stall}}.dump());
+}
+
 void MetricsWriter::on_validation(int64_t step, const Evaluation& evaluation) {
   OrderedJson line{{"step", step}, {"eval_loss", evaluation.loss}};
   for (const auto& [name, value] : evaluation.of_answers) line["eval_" + name] = value;

@@ -1,7 +1,7 @@
-// MetricsWriter: writes metrics.jsonl, one JSON object per step, per validation and per sample. Floats read back to the
-// same bits. A file that is removed or moved in mid-run is written again, whole. A resumed run makes the steps behind
-// its checkpoint again; the lines that the file had of them go to metrics.discarded.jsonl, so that a report can show
-// them.
+// MetricsWriter: writes metrics.jsonl, one JSON object per step, validation, sample and checkpoint. Floats read back to
+// the same bits. A file that is removed or moved in mid-run is written again, whole. A resumed run makes the steps
+// behind its checkpoint again; the lines that the file had of them go to metrics.discarded.jsonl, so that a report can
+// show them.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +21,7 @@ class MetricsWriter final : public TrainObserver {
   explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / kMetricsFile) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
+  void on_checkpoint(const SaveOutcome& saved) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
   void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
 

@@ -150,7 +150,12 @@ void ProgressPrinter::on_step(const StepReport& report) {
   if (report.profile) line_.print(profile_lines(*report.profile, line_.width()));
 }
 
-void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { say("saved   " + path.string()); }
+void ProgressPrinter::on_checkpoint(const SaveOutcome& saved) { say("saved   " + saved.path.string()); }
+
+void ProgressPrinter::on_failed_save(const SaveOutcome& failed) {
+  say(fmt::format("warning: {} was not saved, and the run goes on: {}", failed.path.filename().string(),
+                  failed.failure));
+}
 
 void ProgressPrinter::on_validation(int64_t step, const Evaluation& evaluation) {
   pace_.add_pause(evaluation.seconds);

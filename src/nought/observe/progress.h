@@ -46,7 +46,8 @@ class ProgressPrinter final : public TrainObserver {
   void set_quiet() { quiet_ = true; }
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
-  void on_checkpoint(const std::filesystem::path& path) override;
+  void on_checkpoint(const SaveOutcome& saved) override;
+  void on_failed_save(const SaveOutcome& failed) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
   void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
   void on_interrupt(int64_t step, const std::filesystem::path& checkpoint) override;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nought/base/host.h"
+#include "nought/checkpoint/owned_pieces.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/engine/engine.h"
 #include "nought/infer/rollout.h"
@@ -128,6 +129,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   ShardedModel& model = rank.model;
   Engine engine(model);
   rank.begin();
+  const SaveRoom copies = layout.async_save ? SaveRoom(model) : SaveRoom();
   std::vector<std::unique_ptr<DryRunReference>> beside;  // models that are only asked
   if (layout.keeps_reference)
     beside.push_back(std::make_unique<DryRunReference>(config, layout, layout.freezing, rank));

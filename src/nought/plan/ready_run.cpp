@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "nought/base/text.h"
+#include "nought/plan/fitting_save.h"
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/fitting_update.h"
 #include "nought/plan/live_parameters.h"
@@ -36,7 +37,7 @@ ReadyRun ready_run(const RunPlan& given, StartMode mode, const ValidateOptions& 
   RunPlan plan = with_model_folder(given);
   RunInputs inputs = validate_run(plan, mode, options);
   if (inputs.row_tokens > 0) plan.layout.row_tokens = inputs.row_tokens;
-  plan = with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan))));
+  plan = with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan)))));
   if (inputs.steps_per_epoch > 0) plan = with_steps_per_epoch(std::move(plan), inputs.steps_per_epoch);
   if (inputs.data.about_samples > 0) plan = with_expected_length(std::move(plan), inputs.data);
   return {std::move(plan), std::move(inputs)};

@@ -62,7 +62,7 @@ void read_metrics(RunFolder& run, std::string_view bytes) {
       run.samples.push_back({step, text_in(*line, "sample_prompt"), text_in(*line, "sample_text")});
     else if (line->contains("eval_targets") || line->contains("eval_loss"))
       run.validations.add(step, *line);
-    else
+    else if (!line->contains("save_seconds"))  // a line of a checkpoint, which stands where its save has ended
       run.steps.add(step, *line), add_events(*line, step, run.events);
     if (line->contains("rank_seconds")) run.rank_seconds = (*line)["rank_seconds"];
   });

@@ -11,6 +11,7 @@
 
 #include "nought/autograd/moe.h"
 #include "nought/checkpoint/best_model.h"
+#include "nought/checkpoint/checkpoint_writer.h"
 #include "nought/diagnose/breakdown.h"
 #include "nought/diagnose/profile.h"
 #include "nought/diagnose/stragglers.h"
@@ -96,7 +97,10 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_start(const RunSummary&) {}
   virtual void on_step(const StepReport&) {}
-  virtual void on_checkpoint(const std::filesystem::path&) {}
+  /// A checkpoint is there, whole: maybe steps after the one that it is of.
+  virtual void on_checkpoint(const SaveOutcome&) {}
+  /// A checkpoint could not be saved, and the run goes on.
+  virtual void on_failed_save(const SaveOutcome&) {}
   /// A validation after `step` steps.
   virtual void on_validation(int64_t /*step*/, const Evaluation&) {}
   /// How the model continued the prompt of the plan after `step` steps.

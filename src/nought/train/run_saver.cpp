@@ -23,7 +23,8 @@ RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data
       engine_(engine),
       steps_(steps),
       adapter_(adapter),
-      policy_(policy) {}
+      policy_(policy),
+      writer_(model, steps.checkpointed(), /*with_frozen=*/adapter == nullptr, plan.layout.async_save) {}
 
 void RunSaver::hash_files() {
   if (world_.rank() == 0) files_ = hash_run_files(plan_);
@@ -70,16 +71,15 @@ TokenizerExport RunSaver::exported_tokenizer() const {
   return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
 }
 
-void RunSaver::write_beside(const fs::path& folder) const {
-  if (policy_ != nullptr) policy_->save(folder, steps_.made());
+void RunSaver::write_beside(const fs::path& folder, int64_t step) const {
+  if (policy_ != nullptr) policy_->save(folder, step);
   if (adapter_ == nullptr)
     return export_companions(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
   adapter_->write_config(folder);
   export_tokenizer(exported_tokenizer(), folder);
 }
 
-void RunSaver::save(bool validated) {
-  steps_.drain();
+CheckpointInfo RunSaver::info(bool validated) {
   CheckpointInfo info{.step = steps_.made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.layout.zero_stage,
@@ -95,10 +95,43 @@ void RunSaver::save(bool validated) {
   info.run["files"] = files_;
   info.local = steps_.worker_info();
   if (adapter_ != nullptr) info.base = adapter_->base_info();
-  last_saved_ = save_checkpoint(
-      model_, info, plan_.output_dir, [&](const fs::path& folder) { write_beside(folder); }, steps_.checkpointed());
-  saved_ = info.step;
-  remove_old();
+  return info;
+}
+
+void RunSaver::save(bool validated, bool last) {
+  finish();
+  steps_.drain();
+  const int64_t step = steps_.made();
+  const fs::path folder = plan_.output_dir, best = best_ ? checkpoint_path(folder, best_->step) : fs::path();
+  writer_.begin(
+      {.info = info(validated),
+       .folder = folder,
+       .add_files = [this, step](const fs::path& to) { write_beside(to, step); },
+       .files_change = policy_ != nullptr,
+       .states_change = plan_.layout.staleness.has_value(),
+       .then = [folder, best, keep = plan_.save_total_limit] { remove_old_checkpoints(folder, keep, best); }});
+  if (last || !plan_.layout.async_save) end(writer_.finish(), last);
+}
+
+void RunSaver::go_on() {
+  if (!writer_.under_way()) return;
+  if (const std::optional<SaveOutcome> outcome = writer_.advance()) end(*outcome, /*last=*/false);
+}
+
+void RunSaver::finish() {
+  if (writer_.under_way()) end(writer_.finish(), /*last=*/false);
+}
+
+void RunSaver::end(const SaveOutcome& outcome, bool last) {
+  constexpr int kMostFailures = 3;
+  const bool failed = !outcome.failure.empty();
+  failures_ = failed ? failures_ + 1 : 0;
+  require<IoError>(!failed || !last, "{}", outcome.failure);
+  require<IoError>(failures_ < kMostFailures, "{} checkpoints in a row could not be saved, the last one because of {}",
+                   failures_, outcome.failure);
+  if (!failed) saved_ = outcome.step, last_saved_ = outcome.path;
+  if (failed && best_ && best_->step == outcome.step) best_ = best_before_;
+  if (told_) told_(outcome);
 }
 
 void RunSaver::remove_old() {
@@ -107,6 +140,7 @@ void RunSaver::remove_old() {
 }
 
 void RunSaver::compare(int64_t step, const Evaluation& evaluation) {
+  best_before_ = best_;
   best_ = best_with(best_, step, evaluation, *plan_.best);
 }
 

@@ -1,9 +1,11 @@
 // RunSaver: what a run writes to its output folder: checkpoints, of which it keeps the last ones and the best, and the
-// weights in the end.
+// weights in the end. Checkpoints are written beside the training where the plan says so. One that cannot be written is
+// told and not missed, but for the last one of a run and the third in a row.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "nought/base/json.h"
@@ -37,9 +39,17 @@ class RunSaver {
   /// The run continues `checkpoint`, of this run or of another one.
   void resume(const std::filesystem::path& checkpoint, const CheckpointInfo& info);
 
-  /// Saves a checkpoint, and removes those beyond save_total_limit. validated: it will not be validated again.
-  /// Collective.
-  void save(bool validated);
+  /// Is told how each save ends, on all ranks.
+  using Told = std::function<void(const SaveOutcome&)>;
+  void tell(Told told) { told_ = std::move(told); }
+  /// Saves a checkpoint, and removes those beyond save_total_limit; where that happens beside the training, begins to,
+  /// once the save before it has ended. validated: it will not be validated again. last: no step follows; then this
+  /// waits, and a failure is an IoError. Collective, as are the next two.
+  void save(bool validated, bool last);
+  /// After a step: whether a save under way has come further.
+  void go_on();
+  /// Waits for a save under way.
+  void finish();
   void remove_old();
   /// After so many steps last; -1: not yet.
   int64_t saved() const { return saved_; }
@@ -61,7 +71,10 @@ class RunSaver {
   TokenizerExport exported_tokenizer() const;
   Json about() const;
   /// What a checkpoint has beside its states.
-  void write_beside(const std::filesystem::path& folder) const;
+  void write_beside(const std::filesystem::path& folder, int64_t step) const;
+  CheckpointInfo info(bool validated);
+  /// A save has ended. IoError if it is missed.
+  void end(const SaveOutcome& outcome, bool last);
 
   const RunPlan& plan_;
   Communicator& world_;
@@ -74,8 +87,11 @@ class RunSaver {
   RunSteps& steps_;
   const AdapterRun* adapter_;
   const PolicyRun* policy_;
+  CheckpointWriter writer_;
+  Told told_;
   Json files_;
-  std::optional<BestModel> best_;
+  std::optional<BestModel> best_, best_before_;  // best_before_: but for the checkpoint that was compared last
+  int failures_ = 0;                             // in a row
   int64_t saved_ = -1;
   std::filesystem::path last_saved_;
 };

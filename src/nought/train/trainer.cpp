@@ -101,6 +101,11 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   tokenizer_->check_fits(decoder_.config().vocab_size);
   if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
   saver_.hash_files();
+  saver_.tell([this](const SaveOutcome& outcome) {
+    tell([&](TrainObserver& observer) {
+      outcome.failure.empty() ? observer.on_checkpoint(outcome) : observer.on_failed_save(outcome);
+    });
+  });
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
@@ -325,12 +330,11 @@ StepReport Trainer::step(double flops_per_token) {
   return report;
 }
 
-void Trainer::save() {
+void Trainer::save(bool last) {
   if (plan_.weight_hash_interval > 0) check_replicas();
   note_phase(world_, "saving");
-  saver_.save(/*validated=*/validated_ == steps_.made());
+  saver_.save(/*validated=*/validated_ == steps_.made(), last || steps_.made() >= plan_.max_steps);
   recorder_.forget();
-  tell([&](TrainObserver& observer) { observer.on_checkpoint(saver_.last_saved()); });
 }
 
 // --- from step to step ---
@@ -365,13 +369,14 @@ int Trainer::make_steps() {
     const StepReport report = step(start.flops_per_token);
     steps_.apply_last_update();
     tell([&](TrainObserver& observer) { observer.on_step(report); });
+    saver_.go_on();
     if (calendar().compares_replicas_after(report.step)) check_replicas();
     stop = report.stop || do_what_is_due(report.step);
   }
   if (!stop) {
     if (plan_.best && validated_ != steps_.made()) validate();
     if (saver_.saved() != steps_.made())
-      save();
+      save(/*last=*/true);
     else
       saver_.remove_old();  // a run that was killed behind its last save had not come to that
     stop = agreed_signal() != 0;
@@ -394,7 +399,7 @@ bool Trainer::do_what_is_due(int64_t step) {
   if (!due.samples_after(step) && !due.validates_after(step) && !due.saves_after(step)) return false;
   if (due.validates_after(step)) validate();
   if (due.samples_after(step)) sample();
-  if (due.saves_after(step)) save();
+  if (due.saves_after(step)) save(/*last=*/false);
   return agreed_signal() != 0;
 }
 
@@ -436,7 +441,8 @@ int Trainer::agreed_signal() {
 }
 
 int Trainer::interrupt() {
-  if (saver_.saved() != steps_.made()) save();
+  saver_.finish();
+  if (saver_.saved() != steps_.made()) save(/*last=*/true);
   tell([&](TrainObserver& observer) { observer.on_interrupt(steps_.made(), saver_.last_saved()); });
   return agreed_signal();
 }

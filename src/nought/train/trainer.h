@@ -85,8 +85,8 @@ class Trainer {
   StepReport step(double flops_per_token);
   /// Compares the replicas, unless that was done after this step.
   void check_replicas();
-  /// Saves and tells.
-  void save();
+  /// Saves, or begins to. last: no step follows.
+  void save(bool last);
   RunCalendar calendar() const { return {plan_, source_.num_samples()}; }
   void validate();
   void sample();
