@@ -62,9 +62,8 @@ struct RewardConfig {
     v("type", type,
       "regex (1 where the pattern is found, else 0), exact_match (1 where the answer is that of a column of the data), "
       "length (1 at target_length tokens, less by the share that is missing or too much), repetition and "
-      "soft_overlong (TRL's, at most 0), reward_model (a model that scores texts), or command (a program that reads "
-      "and "
-      "answers lines of JSON)");
+      "soft_overlong (TRL's, at most 0), reward_model (a model that scores texts), or command (a program that "
+      "reads and answers lines of JSON)");
     v("name", name, "what metrics call it; default: its type");
     v("path", path,
       "reward_model: the folder of an XForSequenceClassification with one label, whose vocabulary is that of the "

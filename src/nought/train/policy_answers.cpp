@@ -270,10 +270,8 @@ MakeBatches PolicyAnswers::batches_of_places() const {
 }
 
 std::vector<Batch> PolicyAnswers::batches(int64_t share) const {
-  const Share& own = shares_.at(static_cast<size_t>(share));
   std::vector<Batch> batches;
-  for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
-    batches.push_back(make_batch(own, micro, {}, /*known=*/true));
+  each_batch(share, [&](Batch batch) { batches.push_back(std::move(batch)); });
   return batches;
 }
 
