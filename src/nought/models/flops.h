@@ -12,7 +12,9 @@ namespace nought {
 inline int64_t idle_parameters(const ModelConfig& config) {
   if (!config.experts) return 0;
   const ExpertsConfig& experts = *config.experts;
-  const int64_t expert = 3 * config.hidden_size * experts.intermediate_size;
+  const int64_t biases =
+      experts.storage == ExpertStorage::fused ? 2 * experts.intermediate_size + config.hidden_size : 0;
+  const int64_t expert = 3 * config.hidden_size * experts.intermediate_size + biases;
   return std::count(experts.layers.begin(), experts.layers.end(), true) * (experts.num_experts - experts.rule.top_k) *
          expert;
 }
