@@ -1,5 +1,6 @@
 // Adapters in the commands: read beside their model, described, merged, and refused in one line.
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ using test::TempFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 
-Ended run(const std::string& arguments) { return test::run_program(NOUGHT_PROGRAM " " + arguments); }
+Ended run(const std::string& arguments) { return test::run_program(test::known_path("nought") + " " + arguments); }
 
 const std::string kFolder = golden_folder("lora/llama");
 const std::string kBase = kFolder + "/base", kAdapter = kFolder + "/adapter";

@@ -1,5 +1,6 @@
 // nought bench serve as a user runs it, against its own engine.
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ using test::Ended;
 using ::testing::HasSubstr;
 
 Ended bench_serve(const std::string& options) {
-  return test::run_program(fmt::format("{} bench serve {}", NOUGHT_PROGRAM, options));
+  return test::run_program(fmt::format("{} bench serve {}", test::known_path("nought"), options));
 }
 
 TEST(BenchServe, a_model_is_served_and_loaded_in_one_process) {

@@ -1,5 +1,6 @@
 // nought check refuses what nought train refuses, in the same line, and prints what is unusual about a run.
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -57,7 +58,7 @@ class Check : public ::testing::Test {
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
   std::string files(const std::string& name) const { return fmt::format("--set 'data.files=[\"{}\"]'", at(name)); }
   Ended run(const std::string& command, const std::string& options) const {
-    return run_program(fmt::format("{} {} {} {}", NOUGHT_PROGRAM, command, at("run.json"), options));
+    return run_program(fmt::format("{} {} {} {}", test::known_path("nought"), command, at("run.json"), options));
   }
 
   TempFolder folder_;
@@ -115,7 +116,7 @@ TEST_F(Check, writes_nothing_and_tells_the_data_and_the_memory) {
 
 TEST_F(Check, flags_may_stand_before_the_file) {
   for (const char* flags : {"--set training.max_steps=1", "--max_steps 1", "--bf16", "--gradient_checkpointing null"}) {
-    const Ended ended = run_program(fmt::format("{} check {} {}", NOUGHT_PROGRAM, flags, at("run.json")));
+    const Ended ended = run_program(fmt::format("{} check {} {}", test::known_path("nought"), flags, at("run.json")));
     EXPECT_EQ(ended.exit_code, 0) << flags << ": " << ended.err;
   }
 }
@@ -152,8 +153,8 @@ TEST_F(Check, an_evaluation_with_another_tokenizer_says_so) {
   const std::string model = at("model");
   fs::copy(test::golden_folder("open/llama"), model);
   fs::copy_file(kTokenizer, model + "/tokenizer.json");
-  const Ended ended = run_program(
-      fmt::format("{} eval {} --data {} --tokenizer bytes --seq-length 32", NOUGHT_PROGRAM, model, at("text.txt")));
+  const Ended ended = run_program(fmt::format("{} eval {} --data {} --tokenizer bytes --seq-length 32",
+                                              test::known_path("nought"), model, at("text.txt")));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("note: \"bytes\" is another tokenizer than that of " + model));
 }

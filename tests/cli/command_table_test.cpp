@@ -3,6 +3,7 @@
 #include <regex>
 #include <set>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/size.h"
 #include "support/temp_folder.h"
@@ -31,7 +32,7 @@ std::vector<CommandEntry> table() {
 }
 
 std::string run_nought(const std::string& arguments) {
-  const Ended ended = run_program(std::string(NOUGHT_PROGRAM) + " " + arguments);
+  const Ended ended = run_program(test::known_path("nought") + " " + arguments);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   return ended.out;
 }

@@ -1,6 +1,7 @@
 // The program as a new user meets it.
 #include "nought/cli/commands.h"
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
-Ended run_nought(const std::string& arguments) { return run_program(std::string(NOUGHT_PROGRAM) + " " + arguments); }
+Ended run_nought(const std::string& arguments) { return run_program(test::known_path("nought") + " " + arguments); }
 
 void expect_usage_error(const std::string& arguments, const std::string& text) {
   const Ended ended = run_nought(arguments);
@@ -125,13 +126,13 @@ TEST(Info, json_is_one_object_with_consistent_numbers) {
 }
 
 TEST(Info, threads_are_what_the_user_asked_for) {
-  const Ended ended = run_program("env OMP_NUM_THREADS=3 " NOUGHT_PROGRAM " info --json");
+  const Ended ended = run_program("env OMP_NUM_THREADS=3 " + test::known_path("nought") + " info --json");
   EXPECT_EQ(nlohmann::json::parse(ended.out).at("threads_per_rank"), 3);
 }
 
 TEST(Info, says_which_instructions_are_used_as_the_user_asked) {
   const auto info = [](const std::string& wish) {
-    return run_program("env NOUGHT_ISA=" + wish + " " NOUGHT_PROGRAM " info --json");
+    return run_program("env NOUGHT_ISA=" + wish + " " + test::known_path("nought") + " info --json");
   };
   const auto cpu = [&](const std::string& wish) { return nlohmann::json::parse(info(wish).out).at("cpu"); };
   const nlohmann::json best = cpu("amx"), small = cpu("avx2"), twin = cpu("amx_emulated");
@@ -142,7 +143,8 @@ TEST(Info, says_which_instructions_are_used_as_the_user_asked) {
   EXPECT_EQ(small.at("bf16_products"), "fp32 multiply-adds");
   const bool has_units = best.at("best_isa") == "amx" || best.at("best_isa") == "avx512_bf16";
   EXPECT_EQ(twin.at("isa"), has_units ? nlohmann::json("amx_emulated") : best.at("isa"));
-  EXPECT_THAT(run_program("env NOUGHT_ISA=avx2 " NOUGHT_PROGRAM " info").out, HasSubstr("instructions   "));
+  EXPECT_THAT(run_program("env NOUGHT_ISA=avx2 " + test::known_path("nought") + " info").out,
+              HasSubstr("instructions   "));
   const Ended wrong = info("quick");
   EXPECT_NE(wrong.exit_code, 0);
   EXPECT_THAT(wrong.err, HasSubstr("the environment variable NOUGHT_ISA is \"quick\": use avx2, avx512"));

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ using test::Ended;
 using test::run_program;
 using test::TempFolder;
 
-const std::string kProgram = NOUGHT_PROGRAM;
+const std::string kProgram = test::known_path("nought");
 const std::string kTokenizer = test::golden_root() + "/tokenizer/r50k_base.tokenizer.json";
 
 /// Conversations that repeat themselves, so that a few steps learn something.

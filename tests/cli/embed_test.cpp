@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -29,7 +30,8 @@ struct Files {
     folder.write("texts.jsonl", lines);
   }
   Ended embed(const std::string& options, const std::string& model = kFolder) const {
-    return run_program(fmt::format("{} embed {} --output {} {}", NOUGHT_PROGRAM, model, output().string(), options));
+    return run_program(
+        fmt::format("{} embed {} --output {} {}", test::known_path("nought"), model, output().string(), options));
   }
   std::string input() const { return "--input " + (folder / "texts.jsonl").string(); }
   std::filesystem::path output() const { return folder / "vectors.safetensors"; }
@@ -87,7 +89,7 @@ TEST(EmbedCommand, other_commands_say_what_an_encoder_is_for) {
                                                      .dump())
                               .string();
   for (const std::string& command : {"train " + run, "generate " + kFolder + " --prompt a"}) {
-    const Ended ended = run_program(fmt::format("{} {}", NOUGHT_PROGRAM, command));
+    const Ended ended = run_program(fmt::format("{} {}", test::known_path("nought"), command));
     EXPECT_EQ(ended.exit_code, 1) << command;
     EXPECT_EQ(ended.error_lines(), 1) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr("is an encoder (bert), which predicts no next token: \"nought embed\""));

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "support/known_paths.h"
 #include "support/program_runs.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -48,8 +49,8 @@ void write_experts_run(const TempFolder& folder) {
 }
 
 Ended train(const TempFolder& folder, const std::string& more) {
-  return run_program(
-      fmt::format("{} train {} --overwrite --ranks 2 {}", NOUGHT_PROGRAM, (folder / "run.json").string(), more));
+  return run_program(fmt::format("{} train {} --overwrite --ranks 2 {}", test::known_path("nought"),
+                                 (folder / "run.json").string(), more));
 }
 
 int64_t dropped(const TempFolder& folder) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -26,7 +27,8 @@ using ::testing::StartsWith;
 const std::string kModel = test::golden_root() + "/open/llama";
 
 Ended generate(const std::string& options) {
-  return run_program(fmt::format("{} generate {} --max-new-tokens 12 --seed 3 {}", NOUGHT_PROGRAM, kModel, options));
+  return run_program(
+      fmt::format("{} generate {} --max-new-tokens 12 --seed 3 {}", test::known_path("nought"), kModel, options));
 }
 
 TEST(GenerateCommand, several_prompts_give_the_texts_of_each_alone) {
@@ -67,7 +69,7 @@ TEST(GenerateCommand, ranks_that_share_the_model_print_the_text_of_one) {
 TEST(GenerateCommand, ranks_that_hold_different_experts_and_layers_print_the_text_of_one) {
   const auto ids = [](const std::string& options) {
     return run_program(fmt::format("{} generate {}/open/qwen2_moe --ids 3,17,4 --max-new-tokens 10 --temperature 0 {}",
-                                   NOUGHT_PROGRAM, test::golden_root(), options));
+                                   test::known_path("nought"), test::golden_root(), options));
   };
   const Ended one = ids(""), two = ids("--ranks 2 --ep 2"), four = ids("--ranks 4 --ep 2"),
               stages = ids("--ranks 4 --pp 2 --tp 1 --ep 2");
@@ -116,7 +118,7 @@ TEST(GenerateCommand, the_models_own_settings_of_sampling_count_unless_a_flag_do
   std::filesystem::copy(kModel, folder / "model");
   folder.write("model/generation_config.json", R"({"do_sample": true, "temperature": 0.5, "top_k": 1})");
   const auto ended = [&](const std::string& options) {
-    return run_program(fmt::format("{} generate {} --ids 5,9 --max-new-tokens 12 {}", NOUGHT_PROGRAM,
+    return run_program(fmt::format("{} generate {} --ids 5,9 --max-new-tokens 12 {}", test::known_path("nought"),
                                    (folder / "model").string(), options));
   };
   const Ended own = ended("");
@@ -129,8 +131,8 @@ TEST(GenerateCommand, the_models_own_settings_of_sampling_count_unless_a_flag_do
 }
 
 TEST(GenerateCommand, a_model_without_tokenizer_says_so) {
-  const Ended ended =
-      run_program(fmt::format("{} generate {}/open/llama_linear --prompt x", NOUGHT_PROGRAM, test::golden_root()));
+  const Ended ended = run_program(
+      fmt::format("{} generate {}/open/llama_linear --prompt x", test::known_path("nought"), test::golden_root()));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, HasSubstr("open/llama_linear has no tokenizer.json"));
 }
@@ -155,7 +157,7 @@ TEST(GenerateCommand, what_cannot_be_continued_is_one_line) {
 
 Ended chat(const std::string& lines, const std::string& options) {
   return run_program(fmt::format("sh -c \"printf '{}' | {} chat {} --max-new-tokens 5 --temperature 0 {}\"", lines,
-                                 NOUGHT_PROGRAM, kModel, options));
+                                 test::known_path("nought"), kModel, options));
 }
 
 TEST(ChatCommand, answers_line_by_line_and_remembers_until_it_is_cleared) {

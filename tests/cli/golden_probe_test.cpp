@@ -1,5 +1,6 @@
 // `nought probe` agrees with the golden data, over processes too.
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ using test::Ended;
 using test::run_program;
 using test::TempFolder;
 
-const std::string kProgram = NOUGHT_PROGRAM;
+const std::string kProgram = test::known_path("nought");
 
 /// The golden batch of a family, as the program computes it with these arguments.
 void expect_golden_probe(const std::string& family, const std::string& arguments) {

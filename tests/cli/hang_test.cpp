@@ -2,6 +2,7 @@
 // that it leaves, and the files that a signal asks for.
 #include <thread>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,8 @@ std::string train(const TempFolder& folder, int ranks = 2) {
                              {"save_steps", 0},
                              {"ddp_timeout", 2},
                              {"output_dir", (folder / "out").string()}}}};
-  return fmt::format("{} train {} --ranks {}", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string(), ranks);
+  return fmt::format("{} train {} --ranks {}", test::known_path("nought"),
+                     folder.write("run.json", run.dump()).string(), ranks);
 }
 
 /// Starts the run; when it has made a step, does `then`, in which $pid is the launcher and $rank the process of rank 1;
@@ -92,15 +94,17 @@ TEST(Hang, a_stopped_rank_is_named_with_a_table_and_its_files_tell_the_same) {
               HasSubstr("\n    the last 2000 calls of each rank: nought trace " + out + "/flight-recorder/*.flight\n"));
   EXPECT_TRUE(has_ended(pid)) << "the stopped rank is left behind";
 
-  const Ended traced = run_program(fmt::format("{} trace {}/flight-recorder/*.flight --calls 3", NOUGHT_PROGRAM, out));
+  const Ended traced =
+      run_program(fmt::format("{} trace {}/flight-recorder/*.flight --calls 3", test::known_path("nought"), out));
   EXPECT_EQ(traced.exit_code, 0) << traced.err;
   EXPECT_THAT(traced.out, AllOf(HasSubstr("rank 1 (pid " + pid + " on "), HasSubstr("is stopped by a signal, in "),
                                 HasSubstr("s in call "), HasSubstr("rank 0, "), HasSubstr(" for ")));
-  const Ended twice = run_program(fmt::format(
-      "{0} trace {1}/flight-recorder/rank-0.flight {1}/flight-recorder/rank-0.flight", NOUGHT_PROGRAM, out));
+  const Ended twice =
+      run_program(fmt::format("{0} trace {1}/flight-recorder/rank-0.flight {1}/flight-recorder/rank-0.flight",
+                              test::known_path("nought"), out));
   EXPECT_EQ(twice.exit_code, 1);
   EXPECT_THAT(twice.err, HasSubstr("are both of rank 0"));
-  EXPECT_THAT(run_program(fmt::format("{} trace {}/run.json", NOUGHT_PROGRAM, folder.path().string())).err,
+  EXPECT_THAT(run_program(fmt::format("{} trace {}/run.json", test::known_path("nought"), folder.path().string())).err,
               HasSubstr("run.json is not a file of the flight recorder"));
 }
 
@@ -115,8 +119,8 @@ kill -USR1 $pid)");
     EXPECT_THAT(ended.err, HasSubstr(fmt::format("nought: rank {0} wrote {1}/out/flight-recorder/rank-{0}.flight\n",
                                                  rank, folder.path().string())));
   EXPECT_THAT(test::read_bytes(folder / "log"), HasSubstr("interrupted after step"));
-  const Ended traced =
-      run_program(fmt::format("{} trace {}/out/flight-recorder/*.flight", NOUGHT_PROGRAM, folder.path().string()));
+  const Ended traced = run_program(
+      fmt::format("{} trace {}/out/flight-recorder/*.flight", test::known_path("nought"), folder.path().string()));
   EXPECT_EQ(traced.exit_code, 0) << traced.err;
   EXPECT_THAT(traced.out, StartsWith("rank  host"));
 }
@@ -137,8 +141,8 @@ wait $pid
   const Ended ended = run_program(fmt::format("bash {}/signal.sh", folder.path().string()));
   EXPECT_EQ(ended.exit_code, 138) << ended.err;
   EXPECT_THAT(test::read_bytes(folder / "log"), HasSubstr("interrupted after step"));
-  const Ended traced =
-      run_program(fmt::format("{} trace {}/out/flight-recorder/rank-0.flight", NOUGHT_PROGRAM, folder.path().string()));
+  const Ended traced = run_program(
+      fmt::format("{} trace {}/out/flight-recorder/rank-0.flight", test::known_path("nought"), folder.path().string()));
   EXPECT_EQ(traced.exit_code, 0) << traced.err;
   EXPECT_THAT(traced.out, AllOf(HasSubstr(" in "), HasSubstr(", step "), HasSubstr("no call waits for a rank\n")));
 }
@@ -171,7 +175,7 @@ until [ $(ls flight-recorder.*/rank-*.flight 2>/dev/null | wc -l) = 2 ]; do kill
 kill -STOP $rank
 wait $pid
 )sh",
-                                        folder.path().string(), NOUGHT_PROGRAM));
+                                        folder.path().string(), test::known_path("nought")));
   const Ended ended = run_program(fmt::format("bash {}/signal.sh", folder.path().string()));
   EXPECT_EQ(ended.exit_code, 1) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("nought: rank 0 wrote flight-recorder."), HasSubstr("nought: rank 1 wrote "),

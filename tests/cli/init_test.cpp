@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using test::TempFolder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Ended run_nought(const std::string& arguments) { return run_program(std::string(NOUGHT_PROGRAM) + " " + arguments); }
+Ended run_nought(const std::string& arguments) { return run_program(test::known_path("nought") + " " + arguments); }
 
 InitAnswers answers_of(RunKind kind) {
   InitAnswers answers{.kind = kind, .model = "a \"quoted\" model", .data = {"a.txt", "b/**"}, .tokenizer = "bytes"};
@@ -73,7 +74,7 @@ TEST(Init, passes_over_little_data_have_updates_enough_on_every_number_of_ranks)
 TEST(Init, pretraining_has_the_optimizer_of_the_quickstart_and_a_slower_start) {
   const Json run = parse_json(run_file_text(answers_of(RunKind::pretrain)), "run.json");
   const Json &written = run.at("training"),
-             quickstart = read_json_file(NOUGHT_EXAMPLES "/quickstart.json").at("training");
+             quickstart = read_json_file(test::known_path("examples") + "/quickstart.json").at("training");
   for (const char* key : {"adam_beta2", "weight_decay", "lr_scheduler_type"})
     EXPECT_EQ(written.value(key, Json()), quickstart.at(key)) << key;
   EXPECT_LE(written.at("learning_rate"), quickstart.at("learning_rate"));

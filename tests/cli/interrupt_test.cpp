@@ -1,5 +1,6 @@
 // A run that a signal stops, from the outside: what it says, what it leaves, and how every command and the next start
 // go on from it.
+#include "support/known_paths.h"
 #include "support/run_file.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ using testing::Not;
 
 /// A run of `steps` steps in the folder; the command that trains it.
 std::string train(const TempFolder& folder, int64_t steps) {
-  return fmt::format("{} train {}", NOUGHT_PROGRAM, test::write_small_run(folder, steps).string());
+  return fmt::format("{} train {}", test::known_path("nought"), test::write_small_run(folder, steps).string());
 }
 
 /// Starts the command, signals it when it has made a step, and waits for its end.
@@ -64,7 +65,7 @@ TEST(Interrupt, every_command_takes_the_newest_weights_and_says_which) {
   const TempFolder folder;
   const std::string out = (folder / "out").string();
   ASSERT_EQ(run_program(train(folder, 2)).exit_code, 0);
-  const Ended done = run_program(fmt::format("{} info {}", NOUGHT_PROGRAM, out));
+  const Ended done = run_program(fmt::format("{} info {}", test::known_path("nought"), out));
   EXPECT_THAT(done.out, AllOf(HasSubstr("weights " + out), HasSubstr("exported after step 2")));
   ASSERT_EQ(stopped(folder, train(folder, 1'000'000) + " --resume", "TERM").exit_code, 143);
   int64_t step = 0;
@@ -78,24 +79,24 @@ TEST(Interrupt, every_command_takes_the_newest_weights_and_says_which) {
   for (const std::string& arguments :
        {"generate " + out + " --prompt line --max-new-tokens 2", "eval " + out + " --data " + text + " --seq-length 32",
         "convert " + out + " " + (folder / "converted").string()}) {
-    const Ended ended = run_program(std::string(NOUGHT_PROGRAM) + " " + arguments);
+    const Ended ended = run_program(test::known_path("nought") + " " + arguments);
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr("[model: " + choice + "]\n")) << arguments;
   }
-  const Ended info = run_program(fmt::format("{} info {}", NOUGHT_PROGRAM, out));
+  const Ended info = run_program(fmt::format("{} info {}", test::known_path("nought"), out));
   for (const std::string& fact :
        {fmt::format("checkpoint {}/checkpoint-{}\n", out, step), choice, fmt::format("{} of 1000000, epoch ", step),
         std::string("1 rank, ZeRO stage 0"), std::string("exp_avg, exp_avg_sq, master"),
         std::string("2 sequences of 32 tokens"), std::string("by nought " NOUGHT_EXPECTED_VERSION),
         std::string("nought-checkpoint-3"), fmt::format("of steps 2, {}\n", step)})
     EXPECT_THAT(info.out, HasSubstr(fact));
-  const Ended json = run_program(fmt::format("{} info {}/checkpoint-2 --json", NOUGHT_PROGRAM, out));
+  const Ended json = run_program(fmt::format("{} info {}/checkpoint-2 --json", test::known_path("nought"), out));
   const nlohmann::json facts = nlohmann::json::parse(json.out);
   EXPECT_EQ(facts.at("format"), "nought-model-info-1");
   EXPECT_EQ(facts.at("step"), 2);
   EXPECT_EQ(facts.at("tokens"), 2 * 2 * 32);
   EXPECT_EQ(facts.at("optimizer"), "adamw_torch");
-  EXPECT_THAT(run_program(fmt::format("{} info {}", NOUGHT_PROGRAM, text)).err, HasSubstr("found a file"));
+  EXPECT_THAT(run_program(fmt::format("{} info {}", test::known_path("nought"), text)).err, HasSubstr("found a file"));
 }
 
 TEST(Interrupt, resume_takes_a_step_a_path_or_nothing) {
@@ -114,10 +115,10 @@ TEST(Interrupt, resume_takes_a_step_a_path_or_nothing) {
   // The file may stand behind the option.
   const std::string file = (folder / "run.json").string();
   const Ended behind =
-      run_program(fmt::format("{} train --resume {} --set training.max_steps=5", NOUGHT_PROGRAM, file));
+      run_program(fmt::format("{} train --resume {} --set training.max_steps=5", test::known_path("nought"), file));
   EXPECT_EQ(behind.exit_code, 0) << behind.err;
   EXPECT_THAT(behind.out, HasSubstr("resume  after step 4"));
-  EXPECT_EQ(run_program(std::string(NOUGHT_PROGRAM) + " train --resume").exit_code, 2) << "RUN.json is missing";
+  EXPECT_EQ(run_program(test::known_path("nought") + " train --resume").exit_code, 2) << "RUN.json is missing";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -52,7 +53,7 @@ std::string losses_of(const TempFolder& folder) {
   return losses;
 }
 
-const std::string kProgram = NOUGHT_PROGRAM;
+const std::string kProgram = test::known_path("nought");
 const bool kHasUnits = fastest_isa() >= Isa::avx512_bf16;
 
 TEST(MixedCpus, ranks_use_what_all_have_and_say_so) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "support/known_paths.h"
 #include "support/loaded_states.h"
 #include "support/run_file.h"
 #include "support/run_program.h"
@@ -44,15 +45,10 @@ class KilledRun {
   KilledRun& operator=(const KilledRun&) = delete;
 
   void start() {
-    std::vector<std::string> words{NOUGHT_PROGRAM,
-                                   "train",
-                                   (folder_ / "run.json").string(),
-                                   "--ranks",
-                                   std::to_string(ranks_),
-                                   "--set",
-                                   "training.output_dir=" + output_.string(),
-                                   "--set",
-                                   "training.save_total_limit=2"};
+    std::vector<std::string> words{
+        test::known_path("nought"),   "train", (folder_ / "run.json").string(),           "--ranks",
+        std::to_string(ranks_),       "--set", "training.output_dir=" + output_.string(), "--set",
+        "training.save_total_limit=2"};
     if (!list_checkpoints(output_).empty()) words.push_back(done() ? "--overwrite" : "--resume");
     fs::remove(output_ / "trainer_state.json");  // so that the next start resumes this one
     launcher_ = test::start_tagged(std::move(words), tag_, folder_.path());

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "support/known_paths.h"
 #include "support/other_process.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
@@ -70,8 +71,8 @@ TEST(LaunchSession, a_folder_that_cannot_be_made_is_left_to_mpirun) {
 
 TEST(LaunchSession, mpirun_keeps_its_files_there_and_nothing_is_left) {
   const TempFolder folder;
-  const test::Ended ended =
-      test::run_program(fmt::format("env TMPDIR={} {} sum --ranks 2", folder.path().string(), RANKS_PROGRAM));
+  const test::Ended ended = test::run_program(
+      fmt::format("env TMPDIR={} {} sum --ranks 2", folder.path().string(), test::known_path("ranks")));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on mpi: sum 3, "));
   EXPECT_THAT(names_in(folder.path()), IsEmpty());

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ using ::testing::StartsWith;
 
 Ended run_ranks_program(const std::string& arguments, const std::string& environment = "",
                         const std::string& limit = "60") {
-  return run_program("env -u OMP_NUM_THREADS " + environment + " " RANKS_PROGRAM " " + arguments, limit);
+  return run_program("env -u OMP_NUM_THREADS " + environment + " " + test::known_path("ranks") + " " + arguments,
+                     limit);
 }
 
 /// Exactly one line on stderr, which holds the text.
@@ -58,10 +60,10 @@ TEST(Launch, threads_of_the_user_are_kept) {
 TEST(Launch, joins_a_job_of_mpirun) {
   const std::string job =
       "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
-  const Ended joined = run_program(job + RANKS_PROGRAM " sum");
+  const Ended joined = run_program(job + test::known_path("ranks") + " sum");
   EXPECT_EQ(joined.exit_code, 0) << joined.err;
   EXPECT_THAT(joined.out, HasSubstr("rank 1 of 2 on mpi: sum 3, "));
-  const Ended mismatch = run_program(job + RANKS_PROGRAM " sum --ranks 3");
+  const Ended mismatch = run_program(job + test::known_path("ranks") + " sum --ranks 3");
   EXPECT_NE(mismatch.exit_code, 0);
   expect_one_error(mismatch, "--ranks is 3, but the job that this process belongs to has 2 ranks");
 }
@@ -147,8 +149,8 @@ TEST(Launch, a_rank_that_vanishes_ends_the_job_with_one_line) {
 TEST(Launch, a_data_file_that_becomes_shorter_is_named_in_one_line) {
   for (const int ranks : {1, 2}) {
     const test::TempFolder folder;
-    const Ended ended = run_program(
-        fmt::format("bash -c 'cd {}; {} lose_page --ranks {}'", folder.path().string(), RANKS_PROGRAM, ranks));
+    const Ended ended = run_program(fmt::format("bash -c 'cd {}; {} lose_page --ranks {}'", folder.path().string(),
+                                                test::known_path("ranks"), ranks));
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.out, HasSubstr("byte 120")) << "what is still there can be read";
     expect_one_error(ended, "lost.tokens: has become shorter while it is read: 4096 bytes, it had 1048576");
@@ -157,8 +159,8 @@ TEST(Launch, a_data_file_that_becomes_shorter_is_named_in_one_line) {
 
 TEST(Launch, who_reads_no_more_ends_the_ranks_without_a_word) {
   for (const int ranks : {1, 2}) {
-    const Ended ended = run_program(
-        fmt::format("bash -c '{} talk --ranks {} | head -n 1; exit ${{PIPESTATUS[0]}}'", RANKS_PROGRAM, ranks));
+    const Ended ended = run_program(fmt::format("bash -c '{} talk --ranks {} | head -n 1; exit ${{PIPESTATUS[0]}}'",
+                                                test::known_path("ranks"), ranks));
     EXPECT_EQ(ended.exit_code, 141) << "SIGPIPE, as of any program";
     EXPECT_EQ(ended.err, "");
     EXPECT_EQ(ended.out, "talk\n");
@@ -167,7 +169,8 @@ TEST(Launch, who_reads_no_more_ends_the_ranks_without_a_word) {
 
 TEST(Launch, output_that_cannot_be_written_is_an_error) {
   for (const int ranks : {1, 2}) {
-    const Ended ended = run_program(fmt::format("bash -c '{} talk --ranks {} >/dev/full'", RANKS_PROGRAM, ranks));
+    const Ended ended =
+        run_program(fmt::format("bash -c '{} talk --ranks {} >/dev/full'", test::known_path("ranks"), ranks));
     EXPECT_EQ(ended.exit_code, 1);
     expect_one_error(ended, "standard output: cannot write: No space left on device");
   }
@@ -177,17 +180,18 @@ TEST(Launch, limits_that_ranks_run_into_are_named_before_there_are_any) {
   for (const auto& [limit, text] :
        {std::pair("-n 32", "the limit of open files is 32 (ulimit -n), 2 ranks and mpirun need"),
         std::pair("-f 1024", "the limit of the size of a file is 1.00 MiB (ulimit -f)")}) {
-    const Ended ended = run_program(fmt::format("bash -c 'ulimit {}; {} sum --ranks 2'", limit, RANKS_PROGRAM));
+    const Ended ended =
+        run_program(fmt::format("bash -c 'ulimit {}; {} sum --ranks 2'", limit, test::known_path("ranks")));
     EXPECT_EQ(ended.exit_code, 1);
     expect_one_error(ended, text);
-    EXPECT_EQ(run_program(fmt::format("bash -c 'ulimit {}; {} sum'", limit, RANKS_PROGRAM)).exit_code, 0)
+    EXPECT_EQ(run_program(fmt::format("bash -c 'ulimit {}; {} sum'", limit, test::known_path("ranks"))).exit_code, 0)
         << "one rank needs neither";
   }
 }
 
 TEST(Launch, ranks_start_within_the_limits_that_are_asked_for) {
   for (const int ranks : {2, 4}) {
-    const std::string start = fmt::format("{} sum --ranks {}", RANKS_PROGRAM, ranks);
+    const std::string start = fmt::format("{} sum --ranks {}", test::known_path("ranks"), ranks);
     const Ended refused = run_program(fmt::format("bash -c 'ulimit -n 32; {}'", start));
     const size_t at = refused.err.find("`ulimit -n ");
     ASSERT_NE(at, std::string::npos) << refused.err;
@@ -208,8 +212,8 @@ TEST(Launch, a_signal_ends_every_rank) {
 /// Runs the program and sends it signals, the first when it has printed "begins", each other a second later. `first` is
 /// done by the shell that starts it.
 Ended signalled(const std::string& arguments, std::initializer_list<const char*> signals, const char* first = ":") {
-  std::string script =
-      fmt::format("{}; : >$0/log; env -u OMP_NUM_THREADS {} {} >$0/log & pid=$!; ", first, RANKS_PROGRAM, arguments);
+  std::string script = fmt::format("{}; : >$0/log; env -u OMP_NUM_THREADS {} {} >$0/log & pid=$!; ", first,
+                                   test::known_path("ranks"), arguments);
   script += "until grep -q begins $0/log; do kill -0 $pid || break; sleep 0.05; done; ";
   const char* pause = "";  // between two
   for (const char* signal : signals)
@@ -249,7 +253,7 @@ TEST(Launch, a_signal_to_a_job_of_mpirun_reaches_its_ranks) {
       run_program(fmt::format("bash -c ': >$0/log; {} {} finish_step >$0/log & pid=$!; until grep -q begins $0/log; do "
                               "kill -0 $pid || break; sleep 0.05; "
                               "done; kill -USR1 $pid; wait $pid; code=$?; cat $0/log; exit $code' {}",
-                              job, RANKS_PROGRAM, folder.path().string()));
+                              job, test::known_path("ranks"), folder.path().string()));
   EXPECT_EQ(ended.exit_code, 138) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("rank 0 stops"));
   EXPECT_THAT(ended.out, HasSubstr("rank 1 stops"));

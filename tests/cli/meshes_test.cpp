@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "support/environment.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -67,7 +68,7 @@ std::string mesh(int ranks, int tensor, int expert, int stage) {
 }
 
 Ended train(const TempFolder& folder, const std::string& out, const std::string& more) {
-  return run_program(fmt::format("{} train {} --set training.output_dir={} {}", NOUGHT_PROGRAM,
+  return run_program(fmt::format("{} train {} --set training.output_dir={} {}", test::known_path("nought"),
                                  (folder / "run.json").string(), (folder / out).string(), more));
 }
 
@@ -88,7 +89,7 @@ void expect_steps_of(const std::vector<json>& alone, const std::vector<json>& st
 }
 
 double evaluated(const TempFolder& folder, const std::string& out, const std::string& more) {
-  const Ended ended = run_program(fmt::format("{} eval {} {} --batch-size 2 --json {}", NOUGHT_PROGRAM,
+  const Ended ended = run_program(fmt::format("{} eval {} {} --batch-size 2 --json {}", test::known_path("nought"),
                                               (folder / out).string(), (folder / "run.json").string(), more));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   return ended.exit_code == 0 ? json::parse(ended.out).at("loss").get<double>() : 0;

@@ -1,5 +1,6 @@
 // What the path of a model may be is the same for every command.
 #include "support/golden.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -16,7 +17,7 @@ using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
 
-Ended run(const std::string& arguments) { return run_program(NOUGHT_PROGRAM " " + arguments); }
+Ended run(const std::string& arguments) { return run_program(test::known_path("nought") + " " + arguments); }
 
 std::string train(const TempFolder& folder, const std::string& model, const std::string& output) {
   const nlohmann::json run_file{{"model", model},

@@ -1,5 +1,6 @@
 #include "nought/cli/openmp_waiting.h"
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ using ::testing::HasSubstr;
 
 /// What ranks say of their waiting, by the environment that they begin with.
 std::string ranks_with(const std::string& environment, const std::string& arguments) {
-  return run_program("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT " + environment + " " RANKS_PROGRAM " sum " + arguments)
+  return run_program("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT " + environment + " " + test::known_path("ranks") +
+                     " sum " + arguments)
       .out;
 }
 

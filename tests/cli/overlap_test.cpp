@@ -1,4 +1,5 @@
 // Two runs of one output folder, from the outside: the second is told who has it, however it is started.
+#include "support/known_paths.h"
 #include "support/run_file.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ test::Ended overlap(const TempFolder& folder, const std::string& first, const st
 TEST(Overlap, pairs_of_runs_in_one_output_folder_are_refused_by_name) {
   const TempFolder folder;
   const std::string train =
-      fmt::format("{} train {}", NOUGHT_PROGRAM, test::write_small_run(folder, 1'000'000).string());
+      fmt::format("{} train {}", test::known_path("nought"), test::write_small_run(folder, 1'000'000).string());
   const std::string job =
       "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
   const std::vector<std::string> ways{train, train + " --ranks 2 --overwrite", job + train};
@@ -52,7 +53,7 @@ TEST(Overlap, pairs_of_runs_in_one_output_folder_are_refused_by_name) {
 
 TEST(Overlap, a_run_whose_output_folder_is_moved_says_so_and_goes_on) {
   const TempFolder folder;
-  const std::string train = fmt::format("{} train {} --set training.logging_steps=1", NOUGHT_PROGRAM,
+  const std::string train = fmt::format("{} train {} --set training.logging_steps=1", test::known_path("nought"),
                                         test::write_small_run(folder, 1'000'000).string());
   const test::Ended ended = overlap(
       folder, train,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@ std::string package_line(const std::string& path, const std::string& package) {
   const test::TempFolder folder;
   const fs::path program = folder / path;
   fs::create_directories(program.parent_path());
-  fs::copy_file(NOUGHT_PROGRAM, program);
+  fs::copy_file(test::known_path("nought"), program);
   fs::create_directories(folder.path() / "share" / "nought");
   if (!package.empty()) std::ofstream(folder.path() / "share" / "nought" / "package") << package << "\n";
   const test::Ended ended = test::run_program(program.string() + " info");

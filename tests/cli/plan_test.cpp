@@ -1,4 +1,5 @@
 // nought plan says what a step takes on GPUs that are not here, and refuses a question that has no answer.
+#include "support/known_paths.h"
 #include "support/program_runs.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
@@ -20,7 +21,7 @@ constexpr std::string_view kModel = R"({"model_type": "llama", "vocab_size": 256
 
 Ended plan(const TempFolder& folder, const std::string& more) {
   const std::string model = folder.write("config.json", kModel).string();
-  return test::run_program(fmt::format("{} plan {} {}", NOUGHT_PROGRAM, model, more));
+  return test::run_program(fmt::format("{} plan {} {}", test::known_path("nought"), model, more));
 }
 
 TEST(Plan, a_gpu_that_is_named_has_a_time_and_what_limits_it) {
@@ -50,7 +51,7 @@ TEST(Plan, a_gpu_without_its_device_or_without_rates_is_refused_in_one_line) {
 Ended elastic(const TempFolder& folder, const std::string& more) {
   test::write_run(folder);
   return test::run_program(
-      fmt::format("{} plan {} --elastic {}", NOUGHT_PROGRAM, (folder / "run.json").string(), more));
+      fmt::format("{} plan {} --elastic {}", test::known_path("nought"), (folder / "run.json").string(), more));
 }
 
 TEST(Plan, elastic_lists_every_number_of_ranks_with_its_memory) {

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "support/known_paths.h"
 #include "support/program_runs.h"
 #include "support/run_file.h"
 #include "support/sweep.h"
@@ -58,7 +59,7 @@ class Supervised {
     start();
   }
   void start() {
-    std::vector<std::string> words{NOUGHT_PROGRAM, "train", (folder_ / "run.json").string(), "--set",
+    std::vector<std::string> words{test::known_path("nought"), "train", (folder_ / "run.json").string(), "--set",
                                    "training.output_dir=" + output_.string()};
     words.insert(words.end(), words_.begin(), words_.end());
     if (!list_checkpoints(output_).empty()) words.emplace_back("--resume");

@@ -1,5 +1,6 @@
 // Every option of how tokens are drawn reaches the sampler, and no other one: each alone can make the draw certain.
 #include "support/golden_root.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ using test::run_program;
 /// The ids that follow, of a model whose tokens are bytes.
 std::string generated(const std::string& options) {
   const Ended run = run_program(fmt::format("{} generate {}/open/llama --ids 5,9,200 --max-new-tokens 20 {}",
-                                            NOUGHT_PROGRAM, test::golden_root(), options));
+                                            test::known_path("nought"), test::golden_root(), options));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   return run.out;
 }

@@ -1,4 +1,5 @@
 // nought simulate and plan --cluster answer for clusters that are not here, and refuse what has no answer.
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -18,7 +19,7 @@ constexpr std::string_view kModel = R"({"model_type": "llama", "vocab_size": 320
 
 Ended run(const TempFolder& folder, const std::string& command, const std::string& more) {
   const std::string model = folder.write("config.json", kModel).string();
-  return test::run_program(fmt::format("{} {} {} {}", NOUGHT_PROGRAM, command, model, more));
+  return test::run_program(fmt::format("{} {} {} {}", test::known_path("nought"), command, model, more));
 }
 
 TEST(Simulate, a_run_has_its_seconds_memory_days_and_cost) {

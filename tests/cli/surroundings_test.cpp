@@ -1,4 +1,5 @@
 // The program where its surroundings are poor: streams that are closed or full, and little address space.
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ std::string small_run(const TempFolder& folder) {
         {"max_position_embeddings", 64}}},
       {"data", {{"files", {(folder / "text.txt").string()}}, {"tokenizer", "bytes"}, {"seq_length", 32}}},
       {"training", {{"max_steps", 6}, {"logging_steps", 1}, {"output_dir", (folder / "out").string()}}}};
-  return fmt::format("{} train {}", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string());
+  return fmt::format("{} train {}", test::known_path("nought"), folder.write("run.json", run.dump()).string());
 }
 
 TEST(Surroundings, closed_streams_leave_the_metrics_to_themselves) {
@@ -54,8 +55,9 @@ TEST(Surroundings, closed_streams_leave_the_metrics_to_themselves) {
 TEST(Surroundings, a_full_stdout_is_an_error_of_every_command) {
   const TempFolder folder;
   for (const std::string& command :
-       {std::string(NOUGHT_PROGRAM " info"), std::string(NOUGHT_PROGRAM " --help"),
-        std::string(NOUGHT_PROGRAM " help train"), std::string(NOUGHT_PROGRAM " --version"), small_run(folder)}) {
+       {std::string(test::known_path("nought") + " info"), std::string(test::known_path("nought") + " --help"),
+        std::string(test::known_path("nought") + " help train"), std::string(test::known_path("nought") + " --version"),
+        small_run(folder)}) {
     const Ended ended = run_in_shell(command + " >/dev/full");
     EXPECT_EQ(ended.exit_code, 1) << command;
     EXPECT_THAT(ended.err, StartsWith("nought: error: standard output: cannot write")) << command;
@@ -93,13 +95,13 @@ TEST(Surroundings, a_plan_that_finds_no_address_space_names_the_limit) {
   const Ended ended =
       run_in_shell(fmt::format("ulimit -v 2000000; {} plan {} --set model.hidden_size=8192 "
                                "--set model.intermediate_size=65536",
-                               NOUGHT_PROGRAM, (folder / "run.json").string()));
+                               test::known_path("nought"), (folder / "run.json").string()));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, HasSubstr("ulimit -v"));
   EXPECT_EQ(ended.error_lines(), 1) << ended.err;
   // No room for a second thread, of which libgomp would speak.
-  const Ended small = run_in_shell(
-      fmt::format("ulimit -v 60000; env OMP_NUM_THREADS=8 {} plan {}", NOUGHT_PROGRAM, (folder / "run.json").string()));
+  const Ended small = run_in_shell(fmt::format("ulimit -v 60000; env OMP_NUM_THREADS=8 {} plan {}",
+                                               test::known_path("nought"), (folder / "run.json").string()));
   EXPECT_THAT(small.err, testing::AnyOf("", StartsWith("nought: error: out of memory"), HasSubstr("ulimit -v")));
   EXPECT_THAT(small.err, Not(HasSubstr("libgomp")));
 }

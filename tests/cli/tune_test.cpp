@@ -1,4 +1,5 @@
 // nought tune measures short runs of one global batch, keeps every trial, and never answers with a slower run.
+#include "support/known_paths.h"
 #include "support/program_runs.h"
 #include "support/run_program.h"
 #include "support/size.h"
@@ -16,7 +17,7 @@ using test::TempFolder;
 using ::testing::HasSubstr;
 
 Ended tune(const TempFolder& folder, const std::string& more) {
-  return test::run_program(fmt::format("{} tune {} --steps 4 --results {} {}", NOUGHT_PROGRAM,
+  return test::run_program(fmt::format("{} tune {} --steps 4 --results {} {}", test::known_path("nought"),
                                        (folder / "run.json").string(), (folder / "results").string(), more));
 }
 

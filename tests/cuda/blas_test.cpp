@@ -6,6 +6,7 @@
 
 #include "cuda_emulation/control.h"
 #include "support/kernel_test.h"
+#include "support/known_paths.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -129,7 +130,7 @@ TEST_F(CudaProducts, a_product_without_an_algorithm_is_named) {
 }
 
 TEST_F(CudaProducts, a_library_without_a_function_is_named) {
-  EXPECT_THAT(message_of<IoError>([] { load_blas({.folders = {FAKE_CUDA_FOLDER}, .in_system = false}); }),
+  EXPECT_THAT(message_of<IoError>([] { load_blas({.folders = {test::known_path("fake_cuda")}, .in_system = false}); }),
               HasSubstr("libcublasLt.so.13 has no cublasLtCreate"));
 }
 

@@ -2,6 +2,7 @@
 #include "nought/cuda/facts.h"
 
 #include "support/environment.h"
+#include "support/known_paths.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const LibrarySearch kFake{.folders = {FAKE_CUDA_FOLDER}, .in_system = false};
+const LibrarySearch kFake{.folders = {test::known_path("fake_cuda")}, .in_system = false};
 
 TEST(CudaFacts, versions_and_devices_are_those_of_the_libraries) {
   const CudaFacts facts = find_cuda(kFake);
@@ -25,7 +26,7 @@ TEST(CudaFacts, versions_and_devices_are_those_of_the_libraries) {
   ASSERT_EQ(facts.libraries.size(), 3);
   EXPECT_EQ(facts.libraries[0].name, "cuBLASLt");
   EXPECT_EQ(facts.libraries[0].version, "13.1.0");
-  EXPECT_EQ(facts.libraries[0].path, FAKE_CUDA_FOLDER "/lib64/libcublasLt.so.13");
+  EXPECT_EQ(facts.libraries[0].path, test::known_path("fake_cuda") + "/lib64/libcublasLt.so.13");
   EXPECT_EQ(facts.libraries[2].version, "2.28.9");
 }
 

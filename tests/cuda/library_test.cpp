@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "support/environment.h"
+#include "support/known_paths.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,23 +17,23 @@ namespace {
 using test::message_of;
 using ::testing::ElementsAre;
 
-const LibrarySearch kFake{.folders = {FAKE_CUDA_FOLDER}, .in_system = false};
+const LibrarySearch kFake{.folders = {test::known_path("fake_cuda")}, .in_system = false};
 
 TEST(CudaLibrary, is_found_in_an_installation_and_gives_its_functions) {
   const Library nccl({"libnccl.so.9", "libnccl.so.2"}, kFake);
-  EXPECT_EQ(nccl.path(), FAKE_CUDA_FOLDER "/nccl/lib/libnccl.so.2") << "as Python's packages lie";
+  EXPECT_EQ(nccl.path(), test::known_path("fake_cuda") + "/nccl/lib/libnccl.so.2") << "as Python's packages lie";
   int version = 0;
   EXPECT_EQ(nccl.function<int(int*)>("ncclGetVersion")(&version), 0);
   EXPECT_EQ(version, 22809);
   EXPECT_EQ(message_of<IoError>([&] { nccl.function<int()>("ncclNothing"); }),
-            FAKE_CUDA_FOLDER "/nccl/lib/libnccl.so.2 has no ncclNothing");
+            test::known_path("fake_cuda") + "/nccl/lib/libnccl.so.2 has no ncclNothing");
 }
 
 TEST(CudaLibrary, one_that_is_missing_says_what_was_looked_for) {
   EXPECT_EQ(message_of<IoError>([] {
               Library({"libnothing.so.1", "libnothing.so.2"}, kFake);
             }),
-            "no libnothing.so.1 or libnothing.so.2 in " FAKE_CUDA_FOLDER ", no other folder");
+            "no libnothing.so.1 or libnothing.so.2 in " + test::known_path("fake_cuda") + ", no other folder");
   EXPECT_EQ(message_of<IoError>([] { Library({"libnothing.so.1"}, {}); }),
             "no libnothing.so.1 in the linker's folders and /usr/local/cuda");
 }

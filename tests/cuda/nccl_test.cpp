@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "cuda/linked_ranks.h"
+#include "support/known_paths.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +20,8 @@ using test::message_of;
 using ::testing::HasSubstr;
 
 TEST(Nccl, a_library_that_lacks_a_function_or_is_not_there_is_named) {
-  EXPECT_EQ(message_of<IoError>([] { load_nccl({.folders = {FAKE_CUDA_FOLDER}, .in_system = false}); }),
-            FAKE_CUDA_FOLDER "/nccl/lib/libnccl.so.2 has no ncclGetUniqueId");
+  EXPECT_EQ(message_of<IoError>([] { load_nccl({.folders = {test::known_path("fake_cuda")}, .in_system = false}); }),
+            test::known_path("fake_cuda") + "/nccl/lib/libnccl.so.2 has no ncclGetUniqueId");
   EXPECT_EQ(message_of<IoError>([] { load_nccl({.folders = {"/nonexistent"}, .in_system = false}); }),
             "no libnccl.so.2 in /nonexistent, no other folder");
 }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "faults.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +31,8 @@ Result read_in(const test::TempFolder& folder, size_t at, const FaultHow& how) {
   Result result;
   result.ended = test::run_program(fmt::format(
       "env OMP_NUM_THREADS=1 LD_PRELOAD={} FAULTS_ROOT={} FAULTS_LOG={} FAULTS_AT={} FAULTS_HOW={} {} read {}",
-      FAULTS_SHIM, root.string(), log.string(), at, how.name.empty() ? "none" : how.name, FAULTS_TARGET,
-      root.string()));
+      test::known_path("faults_shim"), root.string(), log.string(), at, how.name.empty() ? "none" : how.name,
+      test::known_path("faults_target"), root.string()));
   std::istringstream lines(test::read_bytes(log));
   for (std::string line; std::getline(lines, line);) result.calls.push_back(line);
   return result;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "faults.h"
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,8 +108,8 @@ class Sweep {
     fs::remove_all(root_);
     if (fs::exists(prepared_)) return fs::copy(prepared_, root_, fs::copy_options::recursive);
     text();
-    const Ended ended = test::run_program(
-        fmt::format("{} {} {} {}", FAULTS_TARGET, scenario_.task, root_.string(), replaced(scenario_.prepare)));
+    const Ended ended = test::run_program(fmt::format("{} {} {} {}", test::known_path("faults_target"), scenario_.task,
+                                                      root_.string(), replaced(scenario_.prepare)));
     if (ended.exit_code != 0) throw std::runtime_error(ended.err);
     fs::copy(root_, prepared_, fs::copy_options::recursive);
   }
@@ -130,8 +131,8 @@ class Sweep {
     Result result;
     result.ended = test::run_program(fmt::format(
         "env OMP_NUM_THREADS=1 LD_PRELOAD={} FAULTS_ROOT={} FAULTS_LOG={} FAULTS_AT={} FAULTS_HOW={} {} {} {} {}",
-        FAULTS_SHIM, root_.string(), log.string(), at, how.name.empty() ? "none" : how.name, FAULTS_TARGET,
-        scenario_.task, root_.string(), replaced(scenario_.save)));
+        test::known_path("faults_shim"), root_.string(), log.string(), at, how.name.empty() ? "none" : how.name,
+        test::known_path("faults_target"), scenario_.task, root_.string(), replaced(scenario_.save)));
     std::istringstream lines(test::read_bytes(log));
     for (std::string line; std::getline(lines, line);) {
       result.calls.push_back(line.substr(0, line.find(' ')));

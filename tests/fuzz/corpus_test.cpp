@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "support/known_paths.h"
 #include "support/temp_folder.h"
 #include "targets.h"
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ class Corpus : public ::testing::TestWithParam<Target> {};
 
 TEST_P(Corpus, is_accepted_or_refused_with_one_line) {
   int inputs = 0;
-  for (const auto& file : fs::directory_iterator(fs::path(NOUGHT_FUZZ_CORPUS) / GetParam().name)) {
+  for (const auto& file : fs::directory_iterator(fs::path(test::known_path("corpus")) / GetParam().name)) {
     SCOPED_TRACE(file.path().string());
     const std::string bytes = test::read_bytes(file.path());
     GetParam().run(std::as_bytes(std::span(bytes)));

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "support/known_paths.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
 
 namespace nought::test {
 
-inline const std::string kProgram = NOUGHT_PROGRAM;
+inline const std::string kProgram = known_path("nought");
 
 /// A small run over a text of its own, in `folder`.
 inline void write_run(const TempFolder& folder) {
