@@ -85,6 +85,9 @@ TEST_F(CudaBits, of_activations_are_those_of_the_cpu) {
     expect_bits_of_the_cpu(ClampedSwigluBackward{gate_up, d, empty({9, 62}, dtype)});
     expect_bits_of_the_cpu(Softcap{random({kCount}, dtype, 7, 40), 30});
     expect_bits_of_the_cpu(SoftcapBackward{wave({kCount}, 8, dtype), wave({kCount}, 9, dtype), 30});
+    expect_bits_of_the_cpu(Clamp{random({kCount}, dtype, 7, 4), empty({kCount}, dtype), 2.5});
+    expect_bits_of_the_cpu(
+        ClampBackward{random({kCount}, dtype, 7, 4), wave({kCount}, 9, dtype), empty({kCount}, dtype), 2.5});
   }
 }
 

@@ -46,6 +46,8 @@ FAMILIES = {
                   rope_scaling={"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16,
                                 "attention_factor": 1.1, "beta_fast": 32.0, "beta_slow": 1.0}),
     "olmoe": dict(num_experts=6, num_experts_per_tok=2, intermediate_size=8, num_hidden_layers=2),
+    # Two of three queries and keys are within, and nearly all values.
+    "olmoe_clip": dict(clip_qkv=1.0, num_experts=4, num_experts_per_tok=2, intermediate_size=8, num_hidden_layers=2, vocab_size=40),
     "opt": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0),
     "opt_post": dict(ffn_dim=32, num_hidden_layers=2, max_position_embeddings=32, dropout=0.0, do_layer_norm_before=False,
                      enable_bias=False, word_embed_proj_dim=16),
@@ -72,7 +74,7 @@ FAMILIES = {
 def config_of(name):
     options = {**SMALL, **FAMILIES[name]}
     options.pop("length", None)
-    family = name.removesuffix("_post")
+    family = name.removesuffix("_post").removesuffix("_clip")
     if family == "opt":  # whose keys are others
         del options["intermediate_size"], options["num_key_value_heads"]
     config = transformers.AutoConfig.for_model(family, **options, attn_implementation="eager", dtype="float32")

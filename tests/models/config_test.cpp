@@ -201,7 +201,7 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
        {{{"rope_parameters",
           {{"full_attention", {{"rope_theta", 5e5}}}, {"sliding_attention", {{"rope_theta", 1e4}}}}}},
         "rope_parameters.sliding_attention must be plain"}},
-      {"olmoe", {{{"clip_qkv", 8.0}}, "clip_qkv is 8"}},
+      {"olmoe", {{{"clip_qkv", 0}}, "clip_qkv is 0, expected a positive number"}},
       {"opt", {{{"layer_norm_elementwise_affine", false}}, "layer_norm_elementwise_affine is false"}},
       {"phi", {{{"qk_layernorm", true}}, "qk_layernorm is true"}},
       {"phi3", {{{"partial_rotary_factor", 0}}, "partial_rotary_factor is 0"}},

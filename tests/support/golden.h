@@ -40,7 +40,8 @@ inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/de
                                                   "open/qwen3",         "open/qwen3_moe"};
 
 /// Folders of tests/golden/open for one option each, which what the families share is not proved with again.
-inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/llama_dynamic", "open/opt_post"};
+inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/llama_dynamic", "open/olmoe_clip",
+                                                  "open/opt_post"};
 
 /// Folders of tests/golden/open, which tests/golden/make.py makes: families that are options of the decoder. They take
 /// part in fewer sweeps than the others.

@@ -77,6 +77,8 @@ class OperationSamples {
   }
   Softcap make(Of<Softcap>) { return {.x = values({6}), .cap = 2}; }
   SoftcapBackward make(Of<SoftcapBackward>) { return {.y = values({6}), .d = values({6}), .cap = 8}; }
+  Clamp make(Of<Clamp>) { return {.x = values({6}), .y = values({6}), .limit = 1}; }
+  ClampBackward make(Of<ClampBackward>) { return {.x = values({6}), .dy = values({6}), .dx = values({6}), .limit = 1}; }
 
   Dropout make(Of<Dropout>) {
     return {.x = values({3, 4}), .rows = rows(3), .y = values({3, 4}), .key = 5, .probability = 0.5};

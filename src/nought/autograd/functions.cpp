@@ -231,6 +231,12 @@ Tensor activated(const Context& context, const Tensor& x, Activation activation)
   return y;
 }
 
+Tensor clamped(const Context& context, const Tensor& x, double limit) {
+  Tensor y = context.empty(x.shape(), x.dtype());
+  context.run(Clamp{x, y, limit});
+  return y;
+}
+
 Tensor gated_activated(const Context& context, const Tensor& gate_up, Activation activation) {
   Tensor y = context.empty(with_features(gate_up, gate_up.dim(-1) / 2), gate_up.dtype());
   context.run(GatedActivate{gate_up, y, activation});
@@ -248,6 +254,17 @@ Var activate(Tape& tape, const Var& x, Activation activation) {
         gradients.give(x, std::move(dy));
       },
       [x = x.value, activation](const Context& context) { return activated(context, x, activation); });
+}
+
+Var clamp(Tape& tape, const Var& x, double limit) {
+  return tape.record_cheap(
+      clamped(tape.context(), x.value, limit), {x},
+      [x, limit](Gradients& gradients, Tensor dy) {
+        dy = writable(gradients.context(), std::move(dy));
+        gradients.context().run(ClampBackward{.x = x.value, .dy = dy, .dx = dy, .limit = limit});
+        gradients.give(x, std::move(dy));
+      },
+      [x = x.value, limit](const Context& context) { return clamped(context, x, limit); });
 }
 
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {

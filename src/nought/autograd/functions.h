@@ -38,6 +38,8 @@ Var scale(Tape& tape, const Var& x, double factor);
 /// Columns [begin, end) of x, as a tensor of its own.
 Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end);
 Var activate(Tape& tape, const Var& x, Activation activation);
+/// x within [-limit, limit], and the nearer end outside, whose gradient is 0.
+Var clamp(Tape& tape, const Var& x, double limit);
 /// gate_up: [tokens, 2F] = [gate | up] -> activation(gate) * up: [tokens, F].
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation);
 

@@ -166,17 +166,6 @@ void check_shapes(const GatedActivateBackward& op) {
   check_like({"GatedActivateBackward", "d_gate_up", op.d_gate_up}, op.gate_up);
 }
 
-void check_shapes(const Softcap& op) {
-  check_float({"Softcap", "x", op.x});
-  require<ShapeError>(op.cap > 0, "Softcap: cap is {}, expected a positive number", op.cap);
-}
-
-void check_shapes(const SoftcapBackward& op) {
-  check_float({"SoftcapBackward", "y", op.y});
-  check_like({"SoftcapBackward", "d", op.d}, op.y);
-  require<ShapeError>(op.cap > 0, "SoftcapBackward: cap is {}, expected a positive number", op.cap);
-}
-
 void check_shapes(const RmsNorm& op) {
   check_matrix({"RmsNorm", "x", op.x});
   check_tensor({"RmsNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));

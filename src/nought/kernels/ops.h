@@ -33,7 +33,7 @@
   X(MatMul) X(SumRows) X(SumTensors) X(SumElements) X(SumSquares) X(AbsMax)                                       \
   X(Add) X(Scale) X(Fill) X(Cast) X(AddTo)                                                                        \
   X(Activate) X(ActivateBackward) X(GatedActivate) X(GatedActivateBackward) X(ClampedSwiglu)                      \
-  X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward) X(Dropout)                                               \
+  X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward) X(Clamp) X(ClampBackward) X(Dropout)                      \
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(EncodeHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)             \

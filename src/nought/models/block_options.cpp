@@ -69,6 +69,7 @@ SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, 
   options.output_gate = config.output_gate;
   if (config.attention_sinks) options.sinks = names.sinks;
   options.sink_std = config.initializer_range;
+  options.clip = config.qkv_clip;
   options.qk_norm = config.qk_norm == QkNorm::unweighted && !config.rotates(index) ? QkNorm::none : config.qk_norm;
   options.q_norm_features = config.qk_norm == QkNorm::whole ? q : config.head_dim;
   options.k_norm_features = config.qk_norm == QkNorm::whole ? kv : config.head_dim;

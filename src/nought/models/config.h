@@ -184,6 +184,7 @@ struct ModelConfig {
   std::vector<int64_t> sliding_windows;   // for each layer, how many tokens a token sees to a side; 0: all
   bool chunked = false;                   // windows are chunks: a token sees those of its chunk alone
   QkNorm qk_norm = QkNorm::none;          // if unweighted, of rotated layers alone
+  double qkv_clip = 0;                    // queries, keys and values stay within [-clip, clip]; 0: they are not clipped
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
   std::vector<LayerKind> layer_kinds;  // what each layer does with tokens; empty: all attend

@@ -144,11 +144,19 @@ void write_gpt_oss(const ModelConfig& config, OrderedJson& json) {
 
 // --- olmoe ---
 
+/// What transformers clamps queries, keys and values to; null: they stay.
+double read_clip(ConfigReader& reader) {
+  const std::optional<double> clip = reader.number("clip_qkv");
+  require<ConfigError>(!clip || (*clip > 0 && std::isfinite(*clip)),
+                       "{}: clip_qkv is {}, expected a positive number or null", reader.source(), clip.value_or(0));
+  return clip.value_or(0);
+}
+
 void read_olmoe(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {50304, 2048, 2048, 16, 16, 0, 0, 4096, 1e-5});
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
   config.qk_norm = QkNorm::whole;
-  reader.only("clip_qkv", nullptr, "queries, keys and values are not clipped");
+  config.qkv_clip = read_clip(reader);
   ExpertsConfig experts = read_experts(
       reader, config,
       {.num_experts = 64, .top_k = 8, .intermediate_size = config.intermediate_size, .width_key = "intermediate_size"});
@@ -160,6 +168,7 @@ void read_olmoe(ConfigReader& reader, ModelConfig& config) {
 void write_olmoe(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   json["attention_bias"] = config.qkv_bias;
+  json["clip_qkv"] = number_or_null(config.qkv_clip);
   json["num_experts"] = config.experts->num_experts;
   json["num_experts_per_tok"] = config.experts->rule.top_k;
   json["norm_topk_prob"] = config.experts->rule.normalise;

@@ -190,6 +190,7 @@ class Check {
       needs(config_.num_heads * config_.head_dim == config_.hidden_size, "has heads that fill the hidden size");
     if (architecture_.heads_of_keys)
       needs(config_.num_kv_heads == config_.num_heads, "has as many heads of keys as of queries");
+    lacks(config_.qkv_clip > 0, "bounds of queries, keys and values (clip_qkv)");
     if (architecture_.untied) needs(!config_.tie_word_embeddings, "has a head of its own");
     if (config_.short_conv) lacks(config_.short_conv->bias, "biases in convolutions");
   }

@@ -17,7 +17,8 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
       causal_(options.causal),
       window_(options.window),
       chunk_(options.chunk),
-      softcap_(options.softcap) {
+      softcap_(options.softcap),
+      clip_(options.clip) {
   if (options.latent) {
     latent_.emplace(unit, *options.latent);
   } else {
@@ -84,6 +85,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
   if (norms_ && !norms_->per_head) qkv = norm_heads(tape, qkv, projected_heads(), *norms_);
   if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
   if (norms_ && norms_->per_head) qkv = norm_heads(tape, qkv, heads_, *norms_);
+  if (clip_ > 0) qkv = clamp(tape, qkv, clip_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (query_factors) qkv = scale_queries(tape, qkv, heads_, *query_factors, sequences.positions);
   if (cache) {

@@ -54,6 +54,7 @@ class SelfAttention {
     int64_t q_norm_features = 0, k_norm_features = 0;
     std::string q_norm, k_norm;  // ".weight" is added
     double norm_eps = 1e-6, norm_weight_offset = 0;
+    double clip = 0;  // queries, keys and values stay within [-clip, clip] before positions are applied; 0: they stay
   };
   SelfAttention() = default;
   SelfAttention(Unit& unit, const Options& options);
@@ -80,7 +81,7 @@ class SelfAttention {
   double scale_ = 1;
   bool causal_ = true;
   int64_t window_ = 0, chunk_ = 0;
-  double softcap_ = 0;
+  double softcap_ = 0, clip_ = 0;
   Linear qkv_, out_;
   std::optional<LatentProjection> latent_;
   ParameterView sinks_;

@@ -207,6 +207,15 @@ struct CappedBackward {
   }
 };
 
+template <class T>
+struct Bounded {
+  using Real = accumulator_t<T>;
+  Real limit;
+  __device__ bool outside(T x) const { return Real{x} > limit || Real{x} < -limit; }
+  __device__ T operator()(T x) const { return outside(x) ? static_cast<T>(Real{x} > 0 ? limit : -limit) : x; }
+  __device__ T operator()(T x, T dy) const { return outside(x) ? static_cast<T>(Real{0}) : dy; }
+};
+
 }  // namespace
 
 void start(const Activate& op, Place& at) {
@@ -278,6 +287,20 @@ void start(const SoftcapBackward& op, Place& at) {
     using Real = accumulator_t<T>;
     map(at.launch, op.y.numel(), CappedBackward<T>{static_cast<Real>(1 / op.cap)}, op.d.data<T>(),
         static_cast<const T*>(op.d.data<T>()), static_cast<const T*>(op.y.data<T>()));
+  });
+}
+void start(const Clamp& op, Place& at) {
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    map(at.launch, op.x.numel(), Bounded<T>{static_cast<accumulator_t<T>>(op.limit)}, op.y.data<T>(),
+        static_cast<const T*>(op.x.data<T>()));
+  });
+}
+void start(const ClampBackward& op, Place& at) {
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    map(at.launch, op.x.numel(), Bounded<T>{static_cast<accumulator_t<T>>(op.limit)}, op.dx.data<T>(),
+        static_cast<const T*>(op.x.data<T>()), static_cast<const T*>(op.dy.data<T>()));
   });
 }
 

@@ -52,6 +52,8 @@ void start(const ClampedSwiglu& op, Place& at);
 void start(const ClampedSwigluBackward& op, Place& at);
 void start(const Softcap& op, Place& at);
 void start(const SoftcapBackward& op, Place& at);
+void start(const Clamp& op, Place& at);
+void start(const ClampBackward& op, Place& at);
 
 // dropout.cu
 void start(const Dropout& op, Place& at);

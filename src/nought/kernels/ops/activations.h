@@ -1,4 +1,4 @@
-// Activations and their gradients, plain and gated, and soft caps.
+// Activations and their gradients, plain and gated, soft caps, and bounds.
 #pragma once
 
 #include "nought/kernels/operation.h"
@@ -148,6 +148,33 @@ struct SoftcapBackward {
     v("y", y, kReads);
     v("d", d, kUpdates);
     v("cap", cap);
+  }
+};
+
+/// y = x within [-limit, limit], and the nearer end outside. y may be x.
+struct Clamp {
+  Tensor x, y;
+  double limit = 1;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("y", y, kWrites);
+    v("limit", limit);
+  }
+};
+
+/// dx = dy where x is within [-limit, limit], and 0 outside. dx may be dy.
+struct ClampBackward {
+  Tensor x, dy, dx;
+  double limit = 1;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("dy", dy, kReads);
+    v("dx", dx, kWrites);
+    v("limit", limit);
   }
 };
 

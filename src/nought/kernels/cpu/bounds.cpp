@@ -5,7 +5,7 @@
 #include "nought/kernels/reference/reference.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "nought/kernels/cpu/softcap.cpp"
+#define HWY_TARGET_INCLUDE "nought/kernels/cpu/bounds.cpp"
 #include <hwy/foreach_target.h>
 
 #include "nought/kernels/cpu/math-inl.h"
@@ -40,6 +40,34 @@ void softcap_backward(const SoftcapBackward& op, int64_t begin, int64_t end) {
   });
 }
 
+void clamp(const Clamp& op, int64_t begin, int64_t end) {
+  visit(op.x.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const F32 d;
+    const T* x = op.x.data<T>();
+    T* y = op.y.data<T>();
+    const auto limit = hn::Set(d, static_cast<float>(op.limit));
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+      const auto value = access.load(d, x + i);
+      access.store(d, hn::IfThenElse(hn::Gt(hn::Abs(value), limit), hn::CopySign(limit, value), value), y + i);
+    });
+  });
+}
+
+void clamp_backward(const ClampBackward& op, int64_t begin, int64_t end) {
+  visit(op.x.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const F32 d;
+    const T *x = op.x.data<T>(), *dy = op.dy.data<T>();
+    T* dx = op.dx.data<T>();
+    const auto limit = hn::Set(d, static_cast<float>(op.limit));
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+      const auto outside = hn::Gt(hn::Abs(access.load(d, x + i)), limit);
+      access.store(d, hn::IfThenZeroElse(outside, access.load(d, dy + i)), dx + i);
+    });
+  });
+}
+
 }  // namespace nought::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -48,6 +76,8 @@ namespace nought::cpu {
 
 HWY_EXPORT(softcap);
 HWY_EXPORT(softcap_backward);
+HWY_EXPORT(clamp);
+HWY_EXPORT(clamp_backward);
 
 void run(const Softcap& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
@@ -60,6 +90,20 @@ void run(const SoftcapBackward& op) {
   check(op);
   parallel_elements(op.y.numel(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(softcap_backward)(op, begin, end);
+  });
+}
+
+void run(const Clamp& op) {
+  if (op.x.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  parallel_elements(op.x.numel(), [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(clamp)(op, begin, end); });
+}
+
+void run(const ClampBackward& op) {
+  if (op.x.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  parallel_elements(op.x.numel(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(clamp_backward)(op, begin, end);
   });
 }
 
