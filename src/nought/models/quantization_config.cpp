@@ -86,8 +86,10 @@ void read_gptq(const Settings& section, QuantizationConfig& config) {
   if (section.boolean("is_marlin_format", false))
     section.refuse("GPTQ's format \"marlin\" is not read; gptq and gptq_v2 are");
   if (packed != "int32") section.refuse("pack_dtype \"{}\" is not read; int32 is", packed);
-  if (section.has("dynamic") && !section.json().at("dynamic").empty())
-    section.refuse("\"dynamic\", other bits by patterns of modules, is not read");
+  if (!section.has("dynamic")) return;
+  for (const auto& [pattern, settings] : section.json().at("dynamic").items())
+    if (!pattern.starts_with("-:"))  // whether a module has codes is seen by its tensors
+      section.refuse("\"dynamic\", other bits by patterns of modules, is not read");
 }
 
 void read_awq(const Settings& section, QuantizationConfig& config) {
