@@ -7,11 +7,11 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
+#include "nought/cli/written_model.h"
 #include "nought/models/gguf_metadata.h"
 #include "nought/weights/four_bit_folder.h"
 #include "nought/weights/gguf_adapter.h"
@@ -86,22 +86,6 @@ void check_options(const ConvertFlags& options) {
   if (!options.max_shard_size.empty()) parse_bytes(options.max_shard_size, "--max-shard-size");
 }
 
-/// What is there already is written over if the user says so.
-void check_target(const ConvertFlags& options, const fs::path& source) {
-  std::error_code ignored;
-  const fs::path target = options.target;
-  require<ConfigError>(!fs::equivalent(source, target, ignored),
-                       "{} is the folder that is read: give another one to write to", options.target);
-  const bool is_folder = fs::is_directory(target, ignored);
-  require<ConfigError>(!options.gguf() || !is_folder, "{} is a folder: name the .gguf file to write", options.target);
-  require<ConfigError>(options.gguf() || is_folder || !fs::exists(target, ignored),
-                       "{} is a file, and a Hugging Face folder is to be written: --format gguf writes a file",
-                       options.target);
-  const bool holds = is_folder ? !fs::is_empty(target, ignored) : fs::exists(target, ignored);
-  require<ConfigError>(options.force || !holds, "{}: {} already: --force writes over it", options.target,
-                       is_folder ? "holds files" : "is there");
-}
-
 ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
   const bool is_adapter = !options.merge && !source.adapters().empty();
   if (is_adapter && options.gguf()) {
@@ -128,13 +112,6 @@ ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memo
   return convert_to_hf(source, options.target, convert, memory);
 }
 
-/// The peak memory of this process, pages of mapped files included.
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
-
 int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
@@ -142,7 +119,8 @@ int run_convert(const ConvertFlags& options) {
   require<ConfigError>(!options.merge || !found.adapters.empty(), "--merge: {} is no adapter, and --adapter names none",
                        options.source);
   const ModelSource source(found, options.merge ? AdaptersAre::merged : AdaptersAre::beside);
-  check_target(options, found.adapters.empty() ? source.folder() : fs::path(options.source));
+  require_free_target(options.target, options.gguf(), options.force,
+                      found.adapters.empty() ? source.folder() : fs::path(options.source));
   say_choice(source.choice());
   const auto memory = Memory::create();
   const ConvertReport report = write(options, source, *memory);
