@@ -1,5 +1,5 @@
-// Where CMake made what a test program starts or reads: nought_known_paths() in tests/CMakeLists.txt. The paths stand in one
-// generated file of each program, so that another checkout's tests are the same text for ccache.
+// Where CMake made what a test program starts or reads: nought_known_paths() in tests/CMakeLists.txt. The paths stand
+// in one generated file of each program, so that another checkout's tests are the same text for ccache.
 #pragma once
 
 #include <string>

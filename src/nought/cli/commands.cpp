@@ -48,6 +48,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_serve(app, invocation);
   add_config(app, invocation);
   add_convert(app, invocation);
+  add_quantize(app, invocation);
   add_bench(app, invocation);
   add_report(app, invocation);
   add_top(app, invocation);
@@ -114,15 +115,6 @@ std::string help_of(const CLI::App& app, const std::vector<std::string>& words) 
   return command->help(before);
 }
 
-/// What is not there yet, by its usual name; "" for any other word.
-std::string missing_command(const std::string& name) {
-  if (name == "quantize" || name == "quantise")
-    return name +
-           ": weights are read in few bits (docs/quantised.md), and not quantized here yet; `nought convert MODEL_DIR "
-           "model.gguf --outtype q4_k_m` writes them in llama.cpp's types";
-  return "";
-}
-
 std::string unknown_option(const std::string& argument, const CLI::App& command) {
   const std::string name = argument.substr(0, argument.find('='));
   std::vector<std::string> names = option_names(command);
@@ -152,8 +144,6 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
       fmt::format("; see `{}`", chosen.empty() ? "nought --help" : "nought " + command.get_name() + " --help");
   const std::vector<std::string> extras = app.remaining(true);
   if (chosen.empty() && !extras.empty() && !looks_like_option(extras.front())) {
-    const std::string missing = missing_command(extras.front());
-    if (!missing.empty()) return missing + help;
     return fmt::format("unknown command {}{}{}", extras.front(), meant_command(extras.front(), app), help);
   }
   // A misspelt option is the cause of whatever else is missing, so it is named first.

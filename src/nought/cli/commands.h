@@ -48,6 +48,7 @@ void add_chat(CLI::App& app, Invocation& invocation);
 void add_serve(CLI::App& app, Invocation& invocation);
 void add_config(CLI::App& app, Invocation& invocation);
 void add_convert(CLI::App& app, Invocation& invocation);
+void add_quantize(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
 void add_top(CLI::App& app, Invocation& invocation);

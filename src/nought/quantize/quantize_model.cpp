@@ -1,0 +1,258 @@
+#include "nought/quantize/quantize_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "nought/base/json.h"
+#include "nought/base/name_pattern.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/files.h"
+#include "nought/quantize/gptq.h"
+#include "nought/quantize/loaded_units.h"
+#include "nought/quantize/product_inputs.h"
+
+namespace nought {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeight = ".weight";
+
+std::string module_of(const std::string& weight) { return weight.substr(0, weight.size() - kWeight.size()); }
+
+/// What modules of all layers, and of all experts, are called together: "mlp.experts.N.up_proj".
+std::string kind_of(const std::string& weight) {
+  const std::string module = module_of(weight);
+  std::vector<std::string> parts;
+  bool in_layer = false;
+  for (size_t begin = 0; begin <= module.size();) {
+    const size_t end = std::min(module.find('.', begin), module.size());
+    const std::string part = module.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    if (number && !in_layer) {  // that of the layer, with what stands before it
+      in_layer = true;
+      parts.clear();
+    } else {
+      parts.push_back(number ? "N" : part);
+    }
+    begin = end + 1;
+  }
+  return fmt::format("{}", fmt::join(parts, "."));
+}
+
+/// Which parameters of a model become codes, and which of those that could do not.
+class Choice {
+ public:
+  Choice(const ModelSource& source, const QuantizeOptions& options, const FolderFormat& format) {
+    std::vector<NamePattern> skipped;
+    std::vector<bool> used(options.skip.size());
+    for (const std::string& pattern : options.skip) try {
+        skipped.emplace_back(pattern);
+      } catch (const ConfigError& error) {
+        fail<ConfigError>("--skip {}: {}", pattern, error.what());
+      }
+    for (const auto& unit : source.model().units())
+      for (const Parameter& parameter : unit->parameters()) {
+        if (!is_linear(parameter)) continue;
+        bool skip = false;
+        for (size_t i = 0; i < skipped.size(); ++i)
+          if (skipped[i].found_in(parameter.name)) skip = used[i] = true;
+        const Shape& shape = parameter.placement.global;
+        const bool fits = shape.rank() == 2 && format.takes(shape[0], shape[1], options.rule);
+        (skip || !fits ? dense_ : codes_).insert(parameter.name);
+        if (!skip && !fits) unfit_.push_back(parameter.name);
+      }
+    for (size_t i = 0; i < used.size(); ++i)
+      require<ConfigError>(used[i], "--skip {}: no matrix of a linear layer has such a name", options.skip[i]);
+    require<ConfigError>(!codes_.empty(), "no matrix of {} becomes codes: of {} none fits --format {} with {} bits",
+                         source.folder().string(), unfit_.size(), options.format, options.rule.grid.bits);
+  }
+  bool becomes_codes(const Parameter& parameter) const { return codes_.contains(parameter.name); }
+  FolderModules modules() const {
+    FolderModules modules;
+    std::set<std::string> kinds;
+    for (const std::string& name : dense_) modules.dense.push_back(module_of(name));
+    for (const std::string& name : codes_) kinds.insert(kind_of(name));
+    modules.codes.assign(kinds.begin(), kinds.end());
+    return modules;
+  }
+  /// Names of those whose sizes do not fit the format.
+  const std::vector<std::string>& unfit() const { return unfit_; }
+
+ private:
+  static bool is_linear(const Parameter& parameter) {
+    return (parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert) &&
+           parameter.name.ends_with(kWeight);
+  }
+  std::set<std::string> codes_, dense_;
+  std::vector<std::string> unfit_;
+};
+
+class ModelQuantizer {
+ public:
+  ModelQuantizer(const ModelSource& source, const fs::path& folder, const QuantizeOptions& options,
+                 const Context& context)
+      : source_(source),
+        folder_(folder),
+        options_(options),
+        context_(context),
+        format_(make_folder_format(options.format)),
+        choice_(source, options, *format_),
+        decoder_(source.config()),
+        units_(context, decoder_, source.weights()),
+        writer_(folder, specs(), options.max_shard_bytes) {}
+
+  QuantizeReport run(const std::function<void(int64_t, int64_t)>& said) {
+    const DecoderSections sections(decoder_);
+    TokenRows rows(decoder_, context_, options_.calibration);
+    rows.pass(sections.embedding, context_);
+    copy_weights(source_, writer_, *context_.memory,
+                 [&](const Parameter& parameter) { return !choice_.becomes_codes(parameter); });
+    const auto blocks = std::ssize(sections.blocks);
+    for (int64_t i = 0; i < blocks; ++i) {
+      said(i, blocks);
+      quantize(sections.blocks[static_cast<size_t>(i)], rows, i + 1 < blocks);
+    }
+    finish();
+    return report_;
+  }
+
+ private:
+  std::vector<TensorSpec> specs() {
+    std::vector<TensorSpec> all;
+    for (const auto& unit : source_.model().units())
+      for (const Parameter& parameter : unit->parameters()) {
+        const Shape& shape = parameter.placement.global;
+        const TensorSpec dense{parameter.name, source_.dtype_of(parameter), shape};
+        report_.dense_bytes += dense.bytes();
+        if (!choice_.becomes_codes(parameter)) {
+          all.push_back(dense);
+          continue;
+        }
+        report_.codes_elements += shape.numel();
+        for (const TensorSpec& spec : format_->specs(module_of(parameter.name), shape[0], shape[1], options_.rule)) {
+          report_.codes_bytes += spec.bytes();
+          all.push_back(spec);
+        }
+      }
+    report_.tensors = std::ssize(all);
+    for (const TensorSpec& spec : all) report_.bytes += spec.bytes();
+    return all;
+  }
+
+  /// Makes codes of a block's matrices, and takes the rows through it if somebody wants them behind it.
+  void quantize(const Section& section, TokenRows& rows, bool wanted) {
+    const Unit& unit = *section.unit;
+    units_.hold(unit);
+    ProductInputs inputs(context_, unit, [&](size_t segment) { return units_.values(unit, segment); });
+    std::set<std::string> done;
+    if (options_.method == RoundingMethod::gptq) {
+      rows.result(section, inputs.watched(), 0);
+      const std::vector<ProductInputs::Product> seen = inputs.seen();
+      for (const ProductInputs::Product& product : seen) {
+        const std::set<std::string> kinds = kinds_of(unit, product);
+        if (kinds.empty() || done.contains(*kinds.begin())) continue;
+        inputs.want([&](const ProductInputs::Product& each) { return kinds_of(unit, each) == kinds; });
+        rows.look(section, inputs.watched());
+        quantize_kinds(unit, kinds, &inputs);
+        done.insert(kinds.begin(), kinds.end());
+      }
+    }
+    std::set<std::string> others;
+    for (const Parameter& parameter : unit.parameters())
+      if (choice_.becomes_codes(parameter) && !done.contains(kind_of(parameter.name)))
+        others.insert(kind_of(parameter.name));
+    quantize_kinds(unit, others, nullptr);
+    if (wanted && options_.method == RoundingMethod::gptq) rows.pass(section, context_);
+    units_.let_go(unit);
+  }
+
+  /// The kinds of the parameters of a product that become codes.
+  std::set<std::string> kinds_of(const Unit& unit, const ProductInputs::Product& product) const {
+    std::set<std::string> kinds;
+    for (size_t i = product.first; i <= product.last; ++i)
+      if (choice_.becomes_codes(unit.parameters()[i])) kinds.insert(kind_of(unit.parameters()[i].name));
+    return kinds;
+  }
+
+  void quantize_kinds(const Unit& unit, const std::set<std::string>& kinds, const ProductInputs* inputs) {
+    for (size_t i = 0; i < unit.parameters().size(); ++i) {
+      const Parameter& parameter = unit.parameters()[i];
+      if (!choice_.becomes_codes(parameter) || !kinds.contains(kind_of(parameter.name))) continue;
+      const InputMoments* moments = inputs != nullptr ? inputs->of(i) : nullptr;
+      if (options_.method == RoundingMethod::gptq && moments == nullptr) ++unseen_;
+      quantize(parameter, units_.values_of(unit, parameter), moments);
+    }
+  }
+
+  void quantize(const Parameter& parameter, const Tensor& values, const InputMoments* moments) {
+    const Shape& shape = parameter.placement.global;
+    const auto finite = [](const Tensor& tensor) {
+      const std::span<const float> all = tensor.span<float>();
+      return std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); });
+    };
+    require<Error>(finite(values), "{} has a value that is not finite", parameter.name);
+    require<Error>(moments == nullptr || finite(moments->sums),
+                   "{}: its inputs are not finite for the calibration text", module_of(parameter.name));
+    const Tensor weights = values.reshape(shape), exact = context_.empty(shape, DType::f32, Category::workspace);
+    context_.copy(weights, exact);
+    const QuantizedMatrix matrix = moments == nullptr ? round_to_nearest(weights, options_.rule)
+                                                      : quantize_gptq(context_, weights, moments->sums, options_.rule);
+    KindReport& kind = report_.kinds[kind_of(parameter.name)];
+    ++kind.matrices, kind.elements += shape.numel();
+    kind.error += relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor());
+    format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
+  }
+
+  void finish() {
+    writer_.finish();
+    export_companions_of(source_, source_.dtype(), folder_);
+    OrderedJson config = OrderedJson::parse(read_bytes(folder_ / "config.json"));
+    config["quantization_config"] = format_->config(options_.rule, choice_.modules());
+    write_text_atomically(folder_ / "config.json", config.dump(2) + "\n");
+    report_.files = writer_.num_shards();
+    if (!choice_.unfit().empty())
+      report_.notes.push_back(fmt::format("{} matrices stay as they are, their sizes do not fit the format: {}{}",
+                                          choice_.unfit().size(), choice_.unfit().front(),
+                                          choice_.unfit().size() > 1 ? " ..." : ""));
+    if (unseen_ > 0)
+      report_.notes.push_back(fmt::format(
+          "{} matrices were rounded to the nearest: no token of the calibration text came to them", unseen_));
+    if (const CarriedTensors* carried = source_.stored() ? source_.stored()->carried() : nullptr)
+      report_.notes.push_back(carried->describe() + " are left out: the folder has the text model alone");
+  }
+
+  const ModelSource& source_;
+  fs::path folder_;
+  const QuantizeOptions& options_;
+  Context context_;
+  QuantizeReport report_;
+  std::unique_ptr<FolderFormat> format_;
+  Choice choice_;
+  Decoder decoder_;
+  LoadedUnits units_;
+  HfFolderWriter writer_;
+  int64_t unseen_ = 0;
+};
+
+}  // namespace
+
+QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder, const QuantizeOptions& options,
+                              const Context& context, const std::function<void(int64_t block, int64_t blocks)>& said) {
+  source.config().require_language_model(source.folder().string());
+  require<ConfigError>(source.config().weight_layout == WeightLayout::out_in,
+                       "{} models are not quantized: their matrices are [in, out]", source.config().family);
+  require<ConfigError>(source.adapters().empty(), "{}: merge the adapter first: nought convert --merge",
+                       source.folder().string());
+  require<ConfigError>(options.method != RoundingMethod::gptq || !options.calibration.empty(),
+                       "--method gptq goes by the inputs of a calibration text: --calibration FILE");
+  make_folder_format(options.format)->check(options.rule);
+  return ModelQuantizer(source, folder, options, context).run(said);
+}
+
+}  // namespace nought

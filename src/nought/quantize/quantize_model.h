@@ -1,0 +1,53 @@
+// quantize_model(): writes a model as a folder whose matrices are in few bits.
+//
+// Design goals: memory of one block and of the rows that are looked at, whatever the model's size. Blocks become codes
+// in their order, and within a block products in the order in which they run: the inputs that GPTQ goes by are those
+// that the quantized model has. What is written is what the reader of folders (models/packed_weights.h) reads.
+// Non-goals: several ranks; quantized activations.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nought/quantize/folder_format.h"
+#include "nought/quantize/token_rows.h"
+#include "nought/weights/convert.h"
+
+namespace nought {
+
+enum class RoundingMethod : uint8_t { rtn, gptq };
+
+struct QuantizeOptions {
+  std::string format = "gptq";  // see folder_format_names()
+  RoundingMethod method = RoundingMethod::gptq;
+  MatrixRule rule;
+  std::vector<std::string> skip = {};      // patterns of parameters that stay dense
+  std::vector<TokenRow> calibration = {};  // what GPTQ sees; of one length
+  int64_t max_shard_bytes = HfFolderWriter::kDefaultShardBytes;
+};
+
+/// What became of the matrices of one kind, "mlp.up_proj".
+struct KindReport {
+  int64_t matrices = 0, elements = 0;
+  double error = 0;  // the sum of relative_error() over the matrices
+};
+
+struct QuantizeReport {
+  int64_t tensors = 0, bytes = 0, dense_bytes = 0;  // bytes: of all; dense_bytes: as the source has them
+  int files = 0;
+  int64_t codes_elements = 0, codes_bytes = 0;  // of the matrices in codes, with their scales
+  std::map<std::string, KindReport> kinds = {};
+  std::vector<std::string> notes = {};
+};
+
+/// Linear layers of blocks become codes, experts included; embeddings, head, norms, biases and routers stay as they
+/// are. `said` hears of each block. ConfigError for a model whose matrices are [in, out], options that the format has
+/// no place for, and GPTQ without rows; Error that names a module whose inputs are not finite.
+QuantizeReport quantize_model(const ModelSource& source, const std::filesystem::path& folder,
+                              const QuantizeOptions& options, const Context& context,
+                              const std::function<void(int64_t block, int64_t blocks)>& said);
+
+}  // namespace nought

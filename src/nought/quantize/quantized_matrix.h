@@ -1,0 +1,44 @@
+// QuantizedMatrix: a weight [out, in] in codes, with a scale and a zero point for each group of columns of a row.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nought/base/math.h"
+#include "nought/quantize/rounding_grid.h"
+
+namespace nought {
+
+/// How matrices become codes.
+struct MatrixRule {
+  GridRule grid = {};
+  int64_t group_size = 128;  // columns that share a scale; -1: all of a row
+  bool act_order = false;    // columns in the order of their inputs' size (GPTQ's desc_act), groups in that order
+  double damping = 0.01;     // added to the moments' diagonal, as a share of its mean
+
+  int64_t group_of(int64_t columns) const { return group_size == -1 ? columns : group_size; }
+};
+
+struct QuantizedMatrix {
+  int64_t rows = 0, columns = 0, group_size = 0;
+  int bits = 0;
+  bool symmetric = true;          // every zero point is half of the codes
+  std::vector<uint8_t> codes;     // [rows, columns]
+  std::vector<float> scales;      // [rows, groups]; f16 holds each
+  std::vector<uint8_t> zeros;     // [rows, groups]
+  std::vector<int32_t> group_of;  // of each column
+
+  QuantizedMatrix(int64_t rows, int64_t columns, const MatrixRule& rule);
+  int64_t groups() const { return ceil_div(columns, group_size); }
+  uint8_t code(int64_t row, int64_t column) const { return codes[static_cast<size_t>(row * columns + column)]; }
+  float value(int64_t row, int64_t column) const {
+    const auto at = static_cast<size_t>(row * groups() + group_of[static_cast<size_t>(column)]);
+    return static_cast<float>(code(row, column) - zeros[at]) * scales[at];
+  }
+  void set_grid(int64_t row, int64_t group, const RoundingGrid& grid) {
+    const auto at = static_cast<size_t>(row * groups() + group);
+    scales[at] = grid.scale, zeros[at] = static_cast<uint8_t>(grid.zero);
+  }
+};
+
+}  // namespace nought

@@ -1,0 +1,220 @@
+#include "nought/quantize/quantize_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "support/golden.h"
+#include "support/message_of.h"
+#include "support/size.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/io/safetensors.h"
+#include "nought/quantize/compare_models.h"
+#include "nought/quantize/gptq.h"
+#include "nought/quantize/loaded_units.h"
+#include "nought/quantize/product_inputs.h"
+#include "nought/train/probe.h"
+
+namespace nought::quantize_model_test {
+namespace {
+
+using namespace ::testing;
+using test::golden_folder;
+using test::message_of;
+using test::TempFolder;
+
+/// The golden batch of a folder.
+std::vector<TokenRow> golden_rows(const std::string& folder, const Context& context) {
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  const ProbeInput input = read_probe_input(context, folder + "/golden.safetensors", config.vocab_size);
+  std::vector<TokenRow> rows;
+  const int64_t length = input.ids.dim(1);
+  for (int64_t row = 0; row < input.ids.dim(0); ++row) {
+    const int64_t* ids = input.ids.data<int64_t>() + row * length;
+    TokenRow& added = rows.emplace_back(TokenRow{{ids, ids + length}, {ids + 1, ids + length}});
+    added.targets.push_back(kIgnoredTarget);
+  }
+  return rows;
+}
+
+std::vector<float> values_of(const ModelSource& source, const std::string& name, const Context& context) {
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters()) {
+      if (parameter.name != name) continue;
+      const int64_t numel = parameter.placement.global.numel();
+      const Tensor values = context.empty({numel}, DType::f32);
+      source.weights().fill(StateKind::master, parameter, Interval{0, numel}, values);
+      return values.to_vector<float>();
+    }
+  ADD_FAILURE() << name;
+  return {};
+}
+
+class QuantizeModel : public Test {
+ protected:
+  QuantizeReport quantize(const std::string& model, const QuantizeOptions& options) {
+    return quantize_model(ModelSource(golden_folder(model)), out_, options, context_, [](int64_t, int64_t) {});
+  }
+  /// With the golden batch to go by.
+  QuantizeOptions gptq(const std::string& model) {
+    QuantizeOptions options{.rule = {.group_size = 8}};
+    options.calibration = golden_rows(golden_folder(model), context_);
+    return options;
+  }
+
+  Context context_ = Context::cpu();
+  TempFolder folder_;
+  std::filesystem::path out_ = folder_.path() / "out";
+};
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, every_format_is_read_as_the_nearest_codes_of_the_weights) {
+  const ModelSource source(golden_folder("open/llama"));
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  const std::vector<float> exact = values_of(source, name, context_);
+  const int64_t columns = source.config().intermediate_size, rows = source.config().hidden_size;
+  struct Case {
+    int bits;
+    bool symmetric;
+    int64_t group;
+  };
+  constexpr Case kCases[] = {{2, true, 8}, {3, false, -1}, {4, true, -1}, {4, false, 8}, {8, true, 8}};
+  for (const std::string& format : folder_format_names())
+    for (const auto& [bits, symmetric, group] : kCases) {
+      if ((format == "awq" && bits != 4) || (rows * bits) % 32 != 0) continue;
+      SCOPED_TRACE(fmt::format("{}, {} bits, {}, groups of {}", format, bits, symmetric, group));
+      const MatrixRule rule{.grid = {.bits = bits, .symmetric = symmetric}, .group_size = group};
+      std::filesystem::remove_all(out_);
+      quantize("open/llama", {.format = format, .method = RoundingMethod::rtn, .rule = rule});
+      const Tensor expected = context_.upload<float>({rows, columns}, exact);
+      round_to_nearest(expected, rule);
+      const ModelSource read(out_.string());
+      EXPECT_EQ(values_of(read, name, context_), expected.to_vector<float>());
+      for (const char* dense : {"model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"})
+        EXPECT_EQ(values_of(read, dense, context_), values_of(source, dense, context_));
+    }
+}
+
+TEST_F(QuantizeModel, inputs_of_a_product_are_those_of_all_its_parameters) {
+  const std::string folder = golden_folder("open/llama");
+  const ModelSource source(folder);
+  Decoder decoder(source.config());
+  LoadedUnits units(context_, decoder, source.weights());
+  const DecoderSections sections(decoder);
+  TokenRows rows(decoder, context_, golden_rows(folder, context_));
+  rows.pass(sections.embedding, context_);
+  const Section& block = sections.blocks.front();
+  units.hold(*block.unit);
+  ProductInputs inputs(context_, *block.unit, [&](size_t segment) { return units.values(*block.unit, segment); });
+  inputs.want([](const ProductInputs::Product&) { return true; });
+  rows.look(block, inputs.watched());
+  std::map<std::string, const InputMoments*> of;
+  int64_t tokens = 0;
+  for (int64_t row = 0; row < rows.size(); ++row) tokens += rows.batch(row).input_ids.numel();
+  for (size_t i = 0; i < block.unit->parameters().size(); ++i) {
+    const std::string name = block.unit->parameters()[i].name;
+    of[name.substr(name.find(".0.") + 3)] = inputs.of(i);
+  }
+  ASSERT_NE(of["self_attn.q_proj.weight"], nullptr);
+  EXPECT_EQ(of["self_attn.q_proj.weight"], of["self_attn.k_proj.weight"]);
+  EXPECT_EQ(of["self_attn.q_proj.weight"], of["self_attn.v_proj.weight"]);
+  EXPECT_EQ(of["mlp.gate_proj.weight"], of["mlp.up_proj.weight"]);
+  EXPECT_NE(of["self_attn.o_proj.weight"], of["mlp.down_proj.weight"]);
+  EXPECT_EQ(of["input_layernorm.weight"], nullptr);
+  EXPECT_EQ(inputs.seen().size(), 4u);
+  const InputMoments& moments = *of["mlp.down_proj.weight"];
+  EXPECT_EQ(moments.rows, tokens);
+  EXPECT_EQ(moments.sums.shape(), (Shape{source.config().intermediate_size, source.config().intermediate_size}));
+  for (int64_t i = 0; i < moments.sums.dim(0); ++i)
+    EXPECT_GE(moments.sums.span<float>()[static_cast<size_t>(i * (moments.sums.dim(0) + 1))], 0);
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, gptq_predicts_nearer_to_the_model_than_the_nearest_codes) {
+  for (const char* model : {"open/llama", "open/qwen3_moe", "open/gemma2"}) {
+    SCOPED_TRACE(model);
+    const ModelSource source(golden_folder(model));
+    const QuantizeOptions by_inputs = gptq(model);
+    std::filesystem::remove_all(out_);
+    const QuantizeReport report = quantize(model, by_inputs);
+    EXPECT_GT(report.kinds.size(), 3u);
+    EXPECT_LT(report.bytes, report.dense_bytes);
+    const double divergence =
+        compare_models(source, ModelSource(out_.string()), by_inputs.calibration, context_).divergence;
+    std::filesystem::remove_all(out_);
+    QuantizeOptions nearest{.method = RoundingMethod::rtn, .rule = by_inputs.rule};
+    quantize(model, nearest);
+    EXPECT_LT(divergence,
+              compare_models(source, ModelSource(out_.string()), by_inputs.calibration, context_).divergence);
+  }
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, kinds_are_those_of_all_layers_and_experts) {
+  const QuantizeReport report = quantize(
+      "open/qwen3_moe", {.format = "compressed-tensors", .method = RoundingMethod::rtn, .rule = {.group_size = -1}});
+  const ModelConfig config = ModelConfig::from_folder(golden_folder("open/qwen3_moe"));
+  ASSERT_TRUE(report.kinds.contains("mlp.experts.N.down_proj"));
+  EXPECT_EQ(report.kinds.at("self_attn.o_proj").matrices, config.num_layers);
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, what_is_skipped_stays_dense_and_the_config_says_so) {
+  QuantizeOptions options{.method = RoundingMethod::rtn, .rule = {.group_size = 8}};
+  options.skip = {"layers\\.0\\.mlp", "o_proj"};
+  for (const std::string& format : folder_format_names()) {
+    options.format = format;
+    std::filesystem::remove_all(out_);
+    quantize("open/llama", options);
+    const ModelSource source(golden_folder("open/llama")), read(out_.string());
+    for (const char* name : {"model.layers.0.mlp.up_proj.weight", "model.layers.1.self_attn.o_proj.weight"})
+      EXPECT_EQ(values_of(read, name, context_), values_of(source, name, context_));
+    EXPECT_NE(values_of(read, "model.layers.1.mlp.up_proj.weight", context_),
+              values_of(source, "model.layers.1.mlp.up_proj.weight", context_));
+    std::ifstream config(out_ / "config.json");
+    const std::string text(std::istreambuf_iterator<char>(config), {});
+    EXPECT_THAT(text, HasSubstr("mlp")) << "the modules that are dense";
+  }
+}
+
+TEST_F(QuantizeModel, a_model_is_nowhere_from_itself) {
+  const std::string folder = golden_folder("open/llama");
+  const std::vector<TokenRow> rows = golden_rows(folder, context_);
+  const ModelSource source(folder);
+  const ModelComparison same = compare_models(source, source, rows, context_);
+  EXPECT_EQ(same.divergence, 0);
+  EXPECT_EQ(same.same_top, 1);
+  EXPECT_EQ(same.loss, same.other_loss);
+  const SafetensorsFile golden(folder + "/golden.safetensors");
+  EXPECT_NEAR(same.loss, golden.load("loss", *context_.memory).item(), 5e-6);
+}
+
+TEST_F(QuantizeModel, what_cannot_be_is_refused_by_its_name) {
+  const auto refused = [&](const char* model, const QuantizeOptions& options) {
+    return message_of<ConfigError>([&] { quantize(model, options); });
+  };
+  EXPECT_THAT(refused("open/llama", {}), HasSubstr("--calibration FILE"));
+  const QuantizeOptions rtn{.method = RoundingMethod::rtn, .rule = {.group_size = 8}};
+  QuantizeOptions options = rtn;
+  options.format = "gptq", options.rule.grid.bits = 5;
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("2, 3, 4 or 8 bits, got 5"));
+  options = rtn, options.format = "awq", options.rule.act_order = true;
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("--desc-act"));
+  options = rtn, options.skip = {"no_proj"};
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("--skip no_proj"));
+  options = rtn, options.skip = {"("};
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("--skip ("));
+  options = rtn, options.format = "exl2";
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("gptq, awq, compressed-tensors"));
+  EXPECT_THAT(refused("open/gpt2", rtn), HasSubstr("[in, out]"));
+  EXPECT_THAT(refused("encoders/bert", rtn), HasSubstr("is an encoder"));
+  options = rtn, options.format = "awq", options.rule.group_size = 7;
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("none fits --format awq"));
+}
+
+}  // namespace
+}  // namespace nought::quantize_model_test
