@@ -49,7 +49,8 @@ std::string write_run(const TempFolder& folder) {
 std::string losses_of(const TempFolder& folder) {
   std::string losses;
   std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) losses += nlohmann::json::parse(line).at("loss").dump() + " ";
+  for (std::string line; std::getline(file, line);)
+    if (const auto json = nlohmann::json::parse(line); json.contains("loss")) losses += json["loss"].dump() + " ";
   return losses;
 }
 

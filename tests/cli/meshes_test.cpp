@@ -72,10 +72,12 @@ Ended train(const TempFolder& folder, const std::string& out, const std::string&
                                  (folder / "run.json").string(), (folder / out).string(), more));
 }
 
+/// The lines of steps.
 std::vector<json> metrics_of(const TempFolder& folder, const std::string& out) {
   std::vector<json> lines;
   std::ifstream file(folder / out / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  for (std::string text; std::getline(file, text);)
+    if (json line = json::parse(text); line.contains("loss")) lines.push_back(std::move(line));
   return lines;
 }
 

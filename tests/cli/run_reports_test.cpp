@@ -29,6 +29,26 @@ TEST(Runs, metrics_have_every_field_of_every_step) {
   }
 }
 
+TEST(Runs, metrics_say_how_long_each_checkpoint_took_and_how_long_it_held_up_the_training) {
+  TempFolder folder;
+  write_run(folder);
+  for (const bool beside : {true, false}) {
+    const Ended run = run_program(train_command(
+        folder, fmt::format("--overwrite --set training.save_steps=3 --set training.async_save={}", beside)));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    std::vector<int> steps;
+    std::ifstream file(folder / "out/metrics.jsonl");
+    for (std::string text; std::getline(file, text);) {
+      const nlohmann::json line = nlohmann::json::parse(text);
+      if (!line.contains("save_seconds")) continue;
+      steps.push_back(line.at("step"));
+      EXPECT_GT(line.at("save_seconds"), 0);
+      EXPECT_LE(line.at("save_stall_seconds"), line.at("save_seconds"));
+    }
+    EXPECT_EQ(steps, (std::vector<int>{3, 6})) << "async_save " << beside;
+  }
+}
+
 TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
   TempFolder folder;
   write_run(folder);

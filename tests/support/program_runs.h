@@ -49,10 +49,13 @@ inline std::string train_command(const TempFolder& folder, const std::string& mo
   return fmt::format("{} train {} {}", kProgram, (folder / "run.json").string(), more);
 }
 
+/// The lines of metrics.jsonl but for those of checkpoints.
 inline std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
   std::vector<nlohmann::json> lines;
   std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string text; std::getline(file, text);)
+    if (nlohmann::json line = nlohmann::json::parse(text); !line.contains("save_seconds"))
+      lines.push_back(std::move(line));
   return lines;
 }
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "nought/base/open_file.h"
 #include "nought/base/timing.h"
 #include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/checkpoint/checkpoint_rank_states.h"
