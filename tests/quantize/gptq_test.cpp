@@ -29,9 +29,7 @@ Tensor matrix(int64_t rows, const std::vector<float>& values) {
 std::vector<float> values_of(const Tensor& tensor) { return tensor.to_vector<float>(); }
 /// U in the columns' own order.
 InverseFactor factor_of(const std::vector<float>& moments, int64_t n, double damping) {
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  return InverseFactor(cpu(), matrix(n, moments), order, damping);
+  return gptq_factor(cpu(), matrix(n, moments), {.damping = damping});
 }
 
 /// Sums of x x^T over rows whose neighbouring columns go together.
@@ -132,7 +130,8 @@ TEST(Gptq, is_what_columns_one_by_one_give) {
     for (const int64_t group : {int64_t{48}, int64_t{-1}}) {
       const MatrixRule rule{.grid = {.bits = 4, .symmetric = group == -1}, .group_size = group, .act_order = act_order};
       const Tensor values = matrix(1, weights);
-      const QuantizedMatrix codes = quantize_gptq(cpu(), values, matrix(kColumns, moments), rule);
+      const QuantizedMatrix codes =
+          quantize_gptq(cpu(), values, gptq_factor(cpu(), matrix(kColumns, moments), rule), rule);
       const std::vector<float> rounded = values_of(values);
       const std::vector<float> expected = one_by_one(weights, kColumns, moments, rule);
       int64_t other = 0;
@@ -152,7 +151,7 @@ TEST(Gptq, loses_less_than_the_nearest_code_where_inputs_go_together) {
     const Tensor exact = matrix(kRows, weights), nearest = matrix(kRows, weights), made_up = matrix(kRows, weights),
                  sums = matrix(kColumns, moments);
     round_to_nearest(nearest, rule);
-    quantize_gptq(cpu(), made_up, sums, rule);
+    quantize_gptq(cpu(), made_up, gptq_factor(cpu(), sums, rule), rule);
     EXPECT_LE(relative_error(cpu(), exact, made_up, sums), 0.6 * relative_error(cpu(), exact, nearest, sums)) << bits;
   }
 }
@@ -165,7 +164,8 @@ TEST(Gptq, inputs_that_are_independent_and_alike_give_the_nearest_codes) {
   const Tensor nearest = matrix(kRows, weights), made_up = matrix(kRows, weights);
   const MatrixRule rule{.group_size = 16};
   const QuantizedMatrix expected = round_to_nearest(nearest, rule);
-  const QuantizedMatrix codes = quantize_gptq(cpu(), made_up, matrix(kColumns, moments), rule);
+  const QuantizedMatrix codes =
+      quantize_gptq(cpu(), made_up, gptq_factor(cpu(), matrix(kColumns, moments), rule), rule);
   EXPECT_EQ(codes.codes, expected.codes) << "columns 30 to 39 had no inputs";
   EXPECT_EQ(codes.scales, expected.scales);
   EXPECT_EQ(values_of(made_up), values_of(nearest));
@@ -175,7 +175,9 @@ TEST(Gptq, codes_do_not_depend_on_threads) {
   constexpr int64_t kRows = 9, kColumns = 96;
   const std::vector<float> moments = moments_of(kColumns, 200, 7), weights = random_values(kRows * kColumns, 8);
   const auto codes = [&] {
-    return quantize_gptq(cpu(), matrix(kRows, weights), matrix(kColumns, moments), {.group_size = 32}).codes;
+    const MatrixRule rule{.group_size = 32};
+    return quantize_gptq(cpu(), matrix(kRows, weights), gptq_factor(cpu(), matrix(kColumns, moments), rule), rule)
+        .codes;
   };
   std::vector<uint8_t> of_one;
   std::thread([&] {

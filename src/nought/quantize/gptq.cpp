@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "nought/quantize/inverse_factor.h"
-
 namespace nought {
 
 QuantizedMatrix::QuantizedMatrix(int64_t rows, int64_t columns, const MatrixRule& rule)
@@ -36,14 +34,13 @@ std::vector<int64_t> order_of(const Tensor& moments, const MatrixRule& rule) {
 /// GPTQ over columns in an order of their own, a block of columns at a time.
 class OrderedRounding {
  public:
-  OrderedRounding(const Context& context, const Tensor& weights, const Tensor& moments, const MatrixRule& rule)
+  OrderedRounding(const Context& context, const Tensor& weights, const InverseFactor& factor, const MatrixRule& rule)
       : context_(context),
         weights_(weights),
         rule_(rule),
         rows_(weights.dim(0)),
         columns_(weights.dim(1)),
-        order_(order_of(moments, rule)),
-        factor_(context, moments, order_, rule.damping),
+        factor_(factor),
         result_(rows_, columns_, rule),
         grids_(static_cast<size_t>(rows_)) {
     for (int64_t block = 0; block < factor_.blocks(); ++block) left_.push_back(columns_of(block));
@@ -69,7 +66,7 @@ class OrderedRounding {
  private:
   static constexpr int64_t kBlock = InverseFactor::kBlock;
 
-  int64_t column_at(int64_t i) const { return order_[static_cast<size_t>(i)]; }
+  int64_t column_at(int64_t i) const { return factor_.order()[static_cast<size_t>(i)]; }
 
   /// What a block of columns is before any is rounded; behind the last column are zeros.
   Tensor columns_of(int64_t block) const {
@@ -119,8 +116,7 @@ class OrderedRounding {
   Tensor weights_;
   const MatrixRule& rule_;
   int64_t rows_, columns_;
-  std::vector<int64_t> order_;
-  InverseFactor factor_;
+  const InverseFactor& factor_;
   QuantizedMatrix result_;
   std::vector<RoundingGrid> grids_;  // each row's, of the group that is rounded
   std::vector<Tensor> left_;         // for each block of columns what is left to be rounded, [rows, kBlock]
@@ -147,9 +143,13 @@ QuantizedMatrix round_to_nearest(const Tensor& weights, const MatrixRule& rule) 
   return result;
 }
 
-QuantizedMatrix quantize_gptq(const Context& context, const Tensor& weights, const Tensor& moments,
+InverseFactor gptq_factor(const Context& context, const Tensor& moments, const MatrixRule& rule) {
+  return InverseFactor(context, moments, order_of(moments, rule), rule.damping);
+}
+
+QuantizedMatrix quantize_gptq(const Context& context, const Tensor& weights, const InverseFactor& factor,
                               const MatrixRule& rule) {
-  return OrderedRounding(context, weights, moments, rule).run();
+  return OrderedRounding(context, weights, factor, rule).run();
 }
 
 namespace {

@@ -5,7 +5,7 @@
 // x^T over the inputs of the product, [columns, columns] f32. Results do not depend on the number of threads.
 #pragma once
 
-#include "nought/kernels/kernels.h"
+#include "nought/quantize/inverse_factor.h"
 #include "nought/quantize/quantized_matrix.h"
 
 namespace nought {
@@ -13,8 +13,10 @@ namespace nought {
 /// Rounds each value to the nearest code of its group.
 QuantizedMatrix round_to_nearest(const Tensor& weights, const MatrixRule& rule);
 
-/// GPTQ. A column whose inputs were all 0 is rounded to the nearest.
-QuantizedMatrix quantize_gptq(const Context& context, const Tensor& weights, const Tensor& moments,
+/// What GPTQ goes by of the inputs of a product: one serves all weights that they are multiplied by. A column whose
+/// inputs were all 0 is rounded to the nearest.
+InverseFactor gptq_factor(const Context& context, const Tensor& moments, const MatrixRule& rule);
+QuantizedMatrix quantize_gptq(const Context& context, const Tensor& weights, const InverseFactor& factor,
                               const MatrixRule& rule);
 
 /// The mean square of what the product's outputs change by, over that of the outputs: tr(D M D^T) / tr(W M W^T) for D

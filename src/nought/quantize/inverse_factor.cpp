@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 namespace nought {
 
@@ -65,9 +66,9 @@ Tensor negative(const Context& context, const Tensor& x) {
 }  // namespace
 
 InverseFactor::BlockColumns InverseFactor::ordered(const Context& context, const Tensor& moments,
-                                                   std::span<const int64_t> order, double damping) const {
+                                                   double damping) const {
   const float* const from = moments.data<float>();
-  const int64_t n = size_;
+  const int64_t n = size();
   double mean = 0;
   for (int64_t i = 0; i < n; ++i) mean += static_cast<double>(from[i * (n + 1)]) / static_cast<double>(n);
   BlockColumns columns;
@@ -77,7 +78,7 @@ InverseFactor::BlockColumns InverseFactor::ordered(const Context& context, const
       for (int64_t c = 0; c < kBlock; ++c) {
         const int64_t at = j * kBlock + c;
         float& to = column.data<float>()[row * kBlock + c];
-        if (row < n && at < n) to = from[order[static_cast<size_t>(row)] * n + order[static_cast<size_t>(at)]];
+        if (row < n && at < n) to = from[order_[static_cast<size_t>(row)] * n + order_[static_cast<size_t>(at)]];
         if (row == at) to = static_cast<float>((row >= n || to == 0 ? 1 : to) + (row < n ? damping * mean : 0));
       }
     columns.push_back(column);
@@ -85,9 +86,8 @@ InverseFactor::BlockColumns InverseFactor::ordered(const Context& context, const
   return columns;
 }
 
-InverseFactor::InverseFactor(const Context& context, const Tensor& moments, std::span<const int64_t> order,
-                             double damping)
-    : size_(std::ssize(order)), columns_(ordered(context, moments, order, damping)) {
+InverseFactor::InverseFactor(const Context& context, const Tensor& moments, std::vector<int64_t> order, double damping)
+    : order_(std::move(order)), columns_(ordered(context, moments, damping)) {
   // M = R R^T from the last column of blocks on. The diagonal block of a column that is done is that of R^-1.
   for (int64_t j = blocks() - 1; j >= 0; --j) {
     const Tensor& column = columns_[static_cast<size_t>(j)];

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "nought/kernels/kernels.h"
@@ -19,9 +18,11 @@ class InverseFactor {
   /// The upper triangular U with U^T U = (M + damping * mean(diagonal of M))^-1. M: rows and columns of `moments`, [n,
   /// n] f32, symmetric and positive, in this order. A column that is 0 counts 1 on the diagonal. Error unless M is
   /// positive with its damping.
-  InverseFactor(const Context& context, const Tensor& moments, std::span<const int64_t> order, double damping);
+  InverseFactor(const Context& context, const Tensor& moments, std::vector<int64_t> order, double damping);
 
-  int64_t size() const { return size_; }
+  /// The row of `moments` that each row of M is.
+  const std::vector<int64_t>& order() const { return order_; }
+  int64_t size() const { return std::ssize(order_); }
   int64_t blocks() const { return std::ssize(columns_); }
   /// U by blocks, [kBlock, kBlock]; those behind `size` are the unit matrix's. i <= j.
   Tensor block(int64_t i, int64_t j) const {
@@ -34,10 +35,9 @@ class InverseFactor {
  private:
   /// Column j of blocks, those on and above the diagonal: [(j + 1) * kBlock, kBlock].
   using BlockColumns = std::vector<Tensor>;
-  BlockColumns ordered(const Context& context, const Tensor& moments, std::span<const int64_t> order,
-                       double damping) const;
+  BlockColumns ordered(const Context& context, const Tensor& moments, double damping) const;
 
-  int64_t size_;
+  std::vector<int64_t> order_;
   BlockColumns columns_;
 };
 

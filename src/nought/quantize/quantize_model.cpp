@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "nought/base/json.h"
 #include "nought/base/name_pattern.h"
+#include "nought/base/text.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/quantize/gptq.h"
@@ -25,23 +27,22 @@ constexpr std::string_view kWeight = ".weight";
 
 std::string module_of(const std::string& weight) { return weight.substr(0, weight.size() - kWeight.size()); }
 
+bool is_number(const std::string& part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// What a module is called within its layer: "mlp.experts.7.up_proj", behind the first number in its name.
+std::vector<std::string> parts_in_layer(const std::string& weight) {
+  std::vector<std::string> parts = split(module_of(weight), '.');
+  const auto layer = std::find_if(parts.begin(), parts.end(), is_number);
+  if (layer != parts.end()) parts.erase(parts.begin(), layer + 1);
+  return parts;
+}
+
 /// What modules of all layers, and of all experts, are called together: "mlp.experts.N.up_proj".
 std::string kind_of(const std::string& weight) {
-  const std::string module = module_of(weight);
-  std::vector<std::string> parts;
-  bool in_layer = false;
-  for (size_t begin = 0; begin <= module.size();) {
-    const size_t end = std::min(module.find('.', begin), module.size());
-    const std::string part = module.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    if (number && !in_layer) {  // that of the layer, with what stands before it
-      in_layer = true;
-      parts.clear();
-    } else {
-      parts.push_back(number ? "N" : part);
-    }
-    begin = end + 1;
-  }
+  std::vector<std::string> parts = parts_in_layer(weight);
+  std::replace_if(parts.begin(), parts.end(), is_number, "N");
   return fmt::format("{}", fmt::join(parts, "."));
 }
 
@@ -75,10 +76,10 @@ class Choice {
   bool becomes_codes(const Parameter& parameter) const { return codes_.contains(parameter.name); }
   FolderModules modules() const {
     FolderModules modules;
-    std::set<std::string> kinds;
+    std::set<std::string> in_layers;
     for (const std::string& name : dense_) modules.dense.push_back(module_of(name));
-    for (const std::string& name : codes_) kinds.insert(kind_of(name));
-    modules.codes.assign(kinds.begin(), kinds.end());
+    for (const std::string& name : codes_) in_layers.insert(fmt::format("{}", fmt::join(parts_in_layer(name), ".")));
+    modules.codes.assign(in_layers.begin(), in_layers.end());
     return modules;
   }
   /// Names of those whose sizes do not fit the format.
@@ -181,32 +182,44 @@ class ModelQuantizer {
   }
 
   void quantize_kinds(const Unit& unit, const std::set<std::string>& kinds, const ProductInputs* inputs) {
+    const InputMoments* factored = nullptr;  // whose factor is at hand: neighbours are multiplied by the same inputs
+    std::optional<InverseFactor> factor;
     for (size_t i = 0; i < unit.parameters().size(); ++i) {
       const Parameter& parameter = unit.parameters()[i];
       if (!choice_.becomes_codes(parameter) || !kinds.contains(kind_of(parameter.name))) continue;
       const InputMoments* moments = inputs != nullptr ? inputs->of(i) : nullptr;
       if (options_.method == RoundingMethod::gptq && moments == nullptr) ++unseen_;
-      quantize(parameter, units_.values_of(unit, parameter), moments);
+      if (moments != nullptr && moments != factored) {
+        require<Error>(is_finite(moments->sums), "{}: its inputs are not finite for the calibration text",
+                       module_of(parameter.name));
+        factor.emplace(gptq_factor(context_, moments->sums, options_.rule));
+        factored = moments;
+      }
+      const Tensor weights = units_.values_of(unit, parameter).reshape(parameter.placement.global);
+      const Tensor exact = copy_of(parameter, weights);
+      const QuantizedMatrix matrix = moments == nullptr ? round_to_nearest(weights, options_.rule)
+                                                        : quantize_gptq(context_, weights, *factor, options_.rule);
+      report(parameter, relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor()));
+      format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
     }
   }
 
-  void quantize(const Parameter& parameter, const Tensor& values, const InputMoments* moments) {
-    const Shape& shape = parameter.placement.global;
-    const auto finite = [](const Tensor& tensor) {
-      const std::span<const float> all = tensor.span<float>();
-      return std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); });
-    };
-    require<Error>(finite(values), "{} has a value that is not finite", parameter.name);
-    require<Error>(moments == nullptr || finite(moments->sums),
-                   "{}: its inputs are not finite for the calibration text", module_of(parameter.name));
-    const Tensor weights = values.reshape(shape), exact = context_.empty(shape, DType::f32, Category::workspace);
-    context_.copy(weights, exact);
-    const QuantizedMatrix matrix = moments == nullptr ? round_to_nearest(weights, options_.rule)
-                                                      : quantize_gptq(context_, weights, moments->sums, options_.rule);
+  static bool is_finite(const Tensor& tensor) {
+    const std::span<const float> all = tensor.span<float>();
+    return std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); });
+  }
+
+  Tensor copy_of(const Parameter& parameter, const Tensor& weights) const {
+    require<Error>(is_finite(weights), "{} has a value that is not finite", parameter.name);
+    const Tensor copy = context_.empty(weights.shape(), DType::f32, Category::workspace);
+    context_.copy(weights, copy);
+    return copy;
+  }
+
+  void report(const Parameter& parameter, double error) {
     KindReport& kind = report_.kinds[kind_of(parameter.name)];
-    ++kind.matrices, kind.elements += shape.numel();
-    kind.error += relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor());
-    format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
+    ++kind.matrices, kind.elements += parameter.placement.global.numel();
+    kind.error += error;
   }
 
   void finish() {
