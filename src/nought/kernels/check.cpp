@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "nought/base/math.h"
+#include "nought/kernels/check_argument.h"
 
 namespace nought {
 
@@ -18,14 +19,6 @@ void OperandChecks::operator()(const Operand& operand) {
   require<DeviceError>(pool == pool_, "{}: {} lies in {} memory, but {} in {} memory", operation_, operand.name,
                        name_of(pool), first_, name_of(pool_));
 }
-
-namespace {
-
-/// An argument of an operation and the names to blame it by.
-struct Argument {
-  std::string_view op, name;
-  const Tensor& tensor;
-};
 
 void check_float(const Argument& a) {
   require<ShapeError>(is_float(a.tensor.dtype()), "{}: {} is {}, expected a floating-point dtype", a.op, a.name,
@@ -47,8 +40,9 @@ void check_tensor(const Argument& a, DType dtype, int64_t numel) {
   check_size(a, numel);
 }
 
-/// Same dtype and number of elements as `model`.
 void check_like(const Argument& a, const Tensor& model) { check_tensor(a, model.dtype(), model.numel()); }
+
+namespace {
 
 /// A gradient that may be kept wider than what it is the gradient of.
 void check_gradient(const Argument& a, DType dtype, int64_t numel) {
