@@ -21,15 +21,13 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
-#include "nought/plan/fitting_save.h"
-#include "nought/plan/fitting_tiles.h"
-#include "nought/plan/fitting_update.h"
 #include "nought/plan/gpu_time.h"
 #include "nought/plan/inference.h"
 #include "nought/plan/largest_rank.h"
 #include "nought/plan/live_parameters.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
+#include "nought/plan/ready_run.h"
 #include "nought/plan/zero_cost.h"
 #include "nought/simulate/from_plan.h"
 #include "nought/simulate/report.h"
@@ -153,8 +151,7 @@ int run_elastic(const PlanOptions& options) {
   const auto plan_of = [&](const ElasticRanks::Choice& choice) {
     PlanOptions changed = options;
     changed.overrides.insert(changed.overrides.end(), choice.settings.begin(), choice.settings.end());
-    const RunPlan plan = with_model_folder(resolve(load(changed), choice.ranks));
-    return with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(plan))));
+    return with_what_fits(with_model_folder(resolve(load(changed), choice.ranks)));
   };
   print_elastic(ranks, plan_of, options.json);
   return 0;
@@ -225,7 +222,7 @@ int run_plan(const PlanOptions& given) {
                        options.run_file);
   if (options.layouts) return print_layouts(on_cluster(options, model_config_of(plan), layout_of(plan)), options);
   use_threads(threads_per_rank());
-  plan = with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan)))));
+  plan = with_what_fits(std::move(plan));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
   if (!plan.layout.on_gpu())  // what the host can do says nothing about a GPU
     report.peak_flops = measure_matrix_peak(plan.layout.sharding.dtype),

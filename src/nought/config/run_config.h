@@ -320,10 +320,9 @@ struct TrainingConfig {
       "checkpoints to keep; the best one is among them with load_best_model_at_end; not given or 0 = all");
     v("async_save", async_save,
       "write checkpoints on a thread beside the training, which waits while masters and optimizer states are copied "
-      "and "
-      "an update is due, and no longer. Copies take 12 bytes for each parameter whose states a rank owns (fp32 "
-      "states); "
-      "offloaded states are read where they lie. false: the training waits for each checkpoint; auto: true where there "
+      "and an update is due, and no longer. Copies take 12 bytes for each parameter whose states a rank owns (fp32 "
+      "states); offloaded states are read where they lie. false: the training waits for each checkpoint; auto: true "
+      "where there "
       "is room, by training.device_memory and training.host_memory or else this machine's memory");
     v("resume_from_checkpoint", resume_from_checkpoint,
       "true = continue the last checkpoint of output_dir; a step = that one; a path = a checkpoint, or the last one in "

@@ -33,11 +33,15 @@ RunPlan with_expected_length(RunPlan plan, const DataLook& look) {
 
 }  // namespace
 
+RunPlan with_what_fits(RunPlan plan) {
+  return with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan)))));
+}
+
 ReadyRun ready_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   RunPlan plan = with_model_folder(given);
   RunInputs inputs = validate_run(plan, mode, options);
   if (inputs.row_tokens > 0) plan.layout.row_tokens = inputs.row_tokens;
-  plan = with_fitting_save(with_live_parameters(with_fitting_update(with_fitting_tiles(std::move(plan)))));
+  plan = with_what_fits(std::move(plan));
   if (inputs.steps_per_epoch > 0) plan = with_steps_per_epoch(std::move(plan), inputs.steps_per_epoch);
   if (inputs.data.about_samples > 0) plan = with_expected_length(std::move(plan), inputs.data);
   return {std::move(plan), std::move(inputs)};

@@ -13,6 +13,10 @@ struct ReadyRun {
   RunInputs inputs;
 };
 
+/// The plan with what is decided by what fits: tiles, when updates run, the Units that stay gathered, and whether
+/// checkpoints are written beside the training.
+RunPlan with_what_fits(RunPlan plan);
+
 /// Opens what the run opens, and resolves what waits for that. Throws what the run would throw, but for
 /// require_memory().
 ReadyRun ready_run(const RunPlan& plan, StartMode mode, const ValidateOptions& options = {});
