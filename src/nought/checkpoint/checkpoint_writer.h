@@ -99,7 +99,7 @@ class CheckpointWriter {
   std::filesystem::path path_;
   std::shared_ptr<RankFile> file_;
   Event done_;           // this rank's part of the phase
-  std::string failure_;  // of this rank, before its thread began
+  std::string failure_;  // why this rank failed before its thread began
   std::chrono::steady_clock::time_point began_ = {};
   double stall_ = 0, waited_before_ = 0;
   Stream thread_;  // the last member: it uses the others

@@ -17,7 +17,7 @@ struct OwnedPiece {
   /// Until when the values stay as they are.
   enum class Stays : uint8_t {
     until_passes,  // those of the next step change them, or what reading takes
-    until_update,  // of masters and states
+    until_update,  // the next update of masters and states changes them
     always
   };
   const Parameter* parameter;

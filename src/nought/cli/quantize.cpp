@@ -171,9 +171,7 @@ QuantizeReport write(const QuantizeFlags& flags, const ModelSource& source, cons
                                  *context.memory);
   QuantizeReport report{.tensors = written.tensors, .bytes = written.bytes, .files = written.files};
   report.notes = written.notes;
-  for (const auto& unit : source.model().units())
-    for (const Parameter& parameter : unit->parameters())
-      report.dense_bytes += parameter.placement.global.numel() * size_of(source.dtype_of(parameter));
+  report.dense_bytes = dense_bytes(source);
   return report;
 }
 

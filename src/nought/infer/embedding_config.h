@@ -49,9 +49,9 @@ struct EmbeddingConfig {
   std::vector<PoolingMode> pooling = {};  // several: one vector behind the other; none: nobody says it
   bool include_prompt = true;             // whether the tokens of a prompt are pooled
   std::vector<EmbeddingStep> steps = {};
-  std::optional<int64_t> max_tokens = {};  // of a text, special ones included
+  std::optional<int64_t> max_tokens = {};  // that a text has at most, special ones included
   bool lowercase = false;
-  bool cuts_left = false;  // of a text with more tokens the last ones stay
+  bool cuts_left = false;  // the last tokens of a longer text stay, and not the first ones
   std::map<std::string, std::string> prompts = {};
   std::string default_prompt = {};  // the name of the one that texts get unless another is asked for; "": none
 

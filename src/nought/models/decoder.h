@@ -4,9 +4,9 @@
 // Its Units are the embedding, each block, and the head. The head has the final norm and the output projection; a tied
 // model uses the weight of the embedding for the projection.
 //
-// It has more than 45 members in four files: the sections, the vocabulary (decoder_vocabulary.cpp), the blocks
-// (decoder_blocks.cpp) and the stages of a pipeline (decoder_stages.cpp) declare Units of one model and read the same
-// ranks, tables and logs; what layers are made with is in BlockOptions.
+// It has more than 45 members in five files: the sections, the vocabulary (decoder_vocabulary.cpp), the blocks
+// (decoder_blocks.cpp), the stages of a pipeline (decoder_stages.cpp) and the heads that score (decoder_scores.cpp)
+// declare Units of one model and read the same ranks, tables and logs; what layers are made with is in BlockOptions.
 #pragma once
 
 #include <functional>

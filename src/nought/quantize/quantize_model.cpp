@@ -130,7 +130,6 @@ class ModelQuantizer {
       for (const Parameter& parameter : unit->parameters()) {
         const Shape& shape = parameter.placement.global;
         const TensorSpec dense{parameter.name, source_.dtype_of(parameter), shape};
-        report_.dense_bytes += dense.bytes();
         if (!choice_.becomes_codes(parameter)) {
           all.push_back(dense);
           continue;
@@ -141,7 +140,7 @@ class ModelQuantizer {
           all.push_back(spec);
         }
       }
-    report_.tensors = std::ssize(all);
+    report_.tensors = std::ssize(all), report_.dense_bytes = dense_bytes(source_);
     for (const TensorSpec& spec : all) report_.bytes += spec.bytes();
     return all;
   }
@@ -254,6 +253,14 @@ class ModelQuantizer {
 };
 
 }  // namespace
+
+int64_t dense_bytes(const ModelSource& source) {
+  int64_t bytes = 0;
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters())
+      bytes += parameter.placement.global.numel() * size_of(source.dtype_of(parameter));
+  return bytes;
+}
 
 QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder, const QuantizeOptions& options,
                               const Context& context, const std::function<void(int64_t block, int64_t blocks)>& said) {

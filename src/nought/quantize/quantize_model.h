@@ -36,12 +36,15 @@ struct KindReport {
 };
 
 struct QuantizeReport {
-  int64_t tensors = 0, bytes = 0, dense_bytes = 0;  // bytes: of all; dense_bytes: as the source has them
+  int64_t tensors = 0, bytes = 0, dense_bytes = 0;  // the size of all weights, and dense_bytes()
   int files = 0;
-  int64_t codes_elements = 0, codes_bytes = 0;  // of the matrices in codes, with their scales
+  int64_t codes_elements = 0, codes_bytes = 0;  // what the matrices in codes take, with their scales
   std::map<std::string, KindReport> kinds = {};
   std::vector<std::string> notes = {};
 };
+
+/// The size of the model's weights, all of them dense, each in the dtype that the source has it in.
+int64_t dense_bytes(const ModelSource& source);
 
 /// Linear layers of blocks become codes, experts included; embeddings, head, norms, biases and routers stay as they
 /// are. `said` hears of each block. ConfigError for a model whose matrices are [in, out], options that the format has

@@ -26,7 +26,7 @@ struct QuantizedMatrix {
   std::vector<uint8_t> codes;     // [rows, columns]
   std::vector<float> scales;      // [rows, groups]; f16 holds each
   std::vector<uint8_t> zeros;     // [rows, groups]
-  std::vector<int32_t> group_of;  // of each column
+  std::vector<int32_t> group_of;  // the group that each column belongs to
 
   QuantizedMatrix(int64_t rows, int64_t columns, const MatrixRule& rule);
   int64_t groups() const { return ceil_div(columns, group_size); }

@@ -25,8 +25,8 @@ struct AttentionSpan {
 /// num_kv_heads)). Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j >
 /// position - window. A window without a causal mask reaches as far to both sides: j < position + window, too. out:
 /// [batch * q_length, num_heads * value_dim()]; lse: [batch, num_heads, q_length] f32 (f64 for f64), the log of the sum
-/// of exponentials. A query that sees no key gives 0 and an lse of -infinity. Streaming
-/// softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
+/// of exponentials. A query that sees no key gives 0 and an lse of -infinity. The softmax streams in blocks (arXiv
+/// 2205.14135): no T x T matrix is in memory.
 ///
 /// Sequences of different lengths, or with keys elsewhere, are given as spans in place of batch, q_length and k_length:
 /// documents that were packed into a row, or sequences that each have a part of a cache. Nothing is computed between
