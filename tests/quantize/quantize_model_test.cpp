@@ -11,6 +11,7 @@
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "nought/io/safetensors.h"
 #include "nought/quantize/compare_models.h"
@@ -179,6 +180,17 @@ TEST_F(QuantizeModel, what_is_skipped_stays_dense_and_the_config_says_so) {
     const std::string text(std::istreambuf_iterator<char>(config), {});
     EXPECT_THAT(text, HasSubstr("mlp")) << "the modules that are dense";
   }
+}
+
+TEST_F(QuantizeModel, experts_are_named_one_by_one_where_a_reader_knows_modules_by_their_layer) {
+  QuantizeOptions options{.method = RoundingMethod::rtn, .rule = {.grid = {.bits = 8}, .group_size = 8}};
+  options.skip = {"o_proj"};
+  quantize("open/qwen3_moe", options);
+  std::ifstream file(out_ / "config.json");
+  const auto config = nlohmann::json::parse(file).at("quantization_config").at("modules_in_block_to_quantize");
+  EXPECT_THAT(config, Contains(nlohmann::json::array({"mlp.experts.0.down_proj"})));
+  EXPECT_THAT(config, Contains(nlohmann::json::array({"self_attn.q_proj"})));
+  EXPECT_THAT(config, Not(Contains(nlohmann::json::array({"self_attn.o_proj"}))));
 }
 
 TEST_F(QuantizeModel, a_model_is_nowhere_from_itself) {

@@ -25,8 +25,8 @@ struct QuantizeFlags {
   std::string source, target, format, method, type, max_shard_size;
   std::vector<std::string> skip, calibration, evaluation;
   std::string tokenizer;
-  std::optional<int64_t> bits;
-  int64_t group_size = 128, samples = 128;
+  std::optional<int64_t> bits, group_size;
+  int64_t samples = 128;
   std::optional<int64_t> seq_length;
   std::optional<double> damping;
   bool symmetric = false, asymmetric = false, act_order = false, force = false;
@@ -48,6 +48,21 @@ RoundingMethod method_of(const QuantizeFlags& flags) {
   return method == "rtn" ? RoundingMethod::rtn : RoundingMethod::gptq;
 }
 
+MatrixRule rule_of(const QuantizeFlags& flags) {
+  MatrixRule rule;
+  const int64_t bits = flags.bits.value_or(4);
+  require<ConfigError>(2 <= bits && bits <= 8, "--bits is {}, expected 2 to 8", bits);
+  const int64_t group_size = flags.group_size.value_or(rule.group_size);
+  require<ConfigError>(group_size == -1 || group_size > 0,
+                       "--group-size is {}, expected a number of columns, or -1 for whole rows", group_size);
+  const double damping = flags.damping.value_or(rule.damping);
+  require<ConfigError>(damping > 0 && damping < 1, "--damping is {}, expected a number between 0 and 1", damping);
+  rule.grid.bits = static_cast<int>(bits);
+  rule.grid.symmetric = flags.symmetric || (!flags.asymmetric && flags.format != "awq");
+  rule.group_size = group_size, rule.act_order = flags.act_order, rule.damping = damping;
+  return rule;
+}
+
 /// An option of one format says nothing to the other.
 void check_flags(const QuantizeFlags& flags) {
   const std::vector<std::string> formats = all_formats();
@@ -59,17 +74,26 @@ void check_flags(const QuantizeFlags& flags) {
                        flags.seq_length.value_or(0));
   const RoundingMethod method = method_of(flags);
   if (flags.in_groups()) {
+    rule_of(flags);
     require<ConfigError>(flags.type.empty(), "--type {} is for --format gguf or bitsandbytes; {} has --bits",
                          flags.type, flags.format);
-    require<ConfigError>(method == RoundingMethod::gptq || (flags.calibration.empty() && !flags.act_order),
-                         "--method rtn looks at no inputs: leave out {}",
-                         flags.calibration.empty() ? "--desc-act" : "--calibration");
+    require<ConfigError>(
+        method == RoundingMethod::gptq || (flags.calibration.empty() && !flags.act_order && !flags.damping),
+        "--method rtn looks at no inputs: leave out {}",
+        !flags.calibration.empty() ? "--calibration"
+        : flags.act_order          ? "--desc-act"
+                                   : "--damping");
     return;
   }
   require<ConfigError>(method == RoundingMethod::rtn, "--format {}: --method gptq is for {}; leave out --calibration",
                        flags.format, fmt::join(folder_format_names(), ", "));
-  require<ConfigError>(!flags.bits && !flags.symmetric && !flags.asymmetric && !flags.act_order && flags.skip.empty(),
-                       "--format {} has --type in place of --bits, --sym, --asym, --desc-act and --skip", flags.format);
+  require<ConfigError>(!flags.bits && !flags.group_size && !flags.symmetric && !flags.asymmetric && !flags.act_order &&
+                           !flags.damping && flags.skip.empty(),
+                       "--format {} has --type in place of --bits, --group-size, --sym, --asym, --desc-act, --damping "
+                       "and --skip",
+                       flags.format);
+  require<ConfigError>(flags.format == "bitsandbytes" || flags.max_shard_size.empty(),
+                       "--max-shard-size is for folders; --format gguf writes one file");
   if (flags.format == "bitsandbytes") {
     require<ConfigError>(flags.type == "nf4" || flags.type == "fp4",
                          "--format bitsandbytes: --type must be nf4 or fp4, got \"{}\"", flags.type);
@@ -79,20 +103,6 @@ void check_flags(const QuantizeFlags& flags) {
                          "`nought convert --help` lists them",
                          flags.type);
   }
-}
-
-MatrixRule rule_of(const QuantizeFlags& flags) {
-  MatrixRule rule;
-  const int64_t bits = flags.bits.value_or(4);
-  require<ConfigError>(2 <= bits && bits <= 8, "--bits is {}, expected 2 to 8", bits);
-  require<ConfigError>(flags.group_size == -1 || flags.group_size > 0,
-                       "--group-size is {}, expected a number of columns, or -1 for whole rows", flags.group_size);
-  const double damping = flags.damping.value_or(rule.damping);
-  require<ConfigError>(damping > 0 && damping < 1, "--damping is {}, expected a number between 0 and 1", damping);
-  rule.grid.bits = static_cast<int>(bits);
-  rule.grid.symmetric = flags.symmetric || (!flags.asymmetric && flags.format != "awq");
-  rule.group_size = flags.group_size, rule.act_order = flags.act_order, rule.damping = damping;
-  return rule;
 }
 
 /// Samples of the data, evenly spread over it; all if there are no more than that.
@@ -144,6 +154,11 @@ void print_comparison(const ModelComparison& comparison) {
       100 * comparison.same_top, comparison.targets);
 }
 
+int64_t max_shard_bytes(const QuantizeFlags& flags) {
+  return flags.max_shard_size.empty() ? HfFolderWriter::kDefaultShardBytes
+                                      : parse_bytes(flags.max_shard_size, "--max-shard-size");
+}
+
 QuantizeReport write_groups(const QuantizeFlags& flags, const ModelSource& source, const Context& context) {
   QuantizeOptions options{
       .format = flags.format,
@@ -151,7 +166,7 @@ QuantizeReport write_groups(const QuantizeFlags& flags, const ModelSource& sourc
       .rule = rule_of(flags),
       .skip = flags.skip,
       .calibration = read_rows(flags, source.folder(), "--calibration", flags.calibration, flags.samples)};
-  if (!flags.max_shard_size.empty()) options.max_shard_bytes = parse_bytes(flags.max_shard_size, "--max-shard-size");
+  options.max_shard_bytes = max_shard_bytes(flags);
   if (!options.calibration.empty())
     fmt::print(stderr, "calibration: {} samples of {} tokens\n", options.calibration.size(),
                options.calibration.front().inputs.size());
@@ -167,8 +182,8 @@ QuantizeReport write(const QuantizeFlags& flags, const ModelSource& source, cons
   const ConvertReport written =
       flags.format == "gguf"
           ? convert_to_gguf(source, flags.target, *find_gguf_mixture(lower_case(flags.type)), *context.memory)
-          : convert_to_four_bits(source, flags.target, flags.type == "nf4" ? CodeKind::nf4 : CodeKind::fp4, {},
-                                 *context.memory);
+          : convert_to_four_bits(source, flags.target, flags.type == "nf4" ? CodeKind::nf4 : CodeKind::fp4,
+                                 {.max_shard_bytes = max_shard_bytes(flags)}, *context.memory);
   QuantizeReport report{.tensors = written.tensors, .bytes = written.bytes, .files = written.files};
   report.notes = written.notes;
   report.dense_bytes = dense_bytes(source);
