@@ -1,10 +1,10 @@
 // Data as a user handles it: text to token files, a run on them, its evaluation, a text of the trained model; and bad
 // input, which ends in one line.
 #include <cmath>
-#include <fstream>
 
 #include "support/golden.h"
 #include "support/known_paths.h"
+#include "support/metrics_lines.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
@@ -96,10 +96,8 @@ TEST(Data, conversations_become_tokens_that_train_a_model_that_is_evaluated_and_
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_NE(trained.out.find("validation loss"), std::string::npos) << trained.out;
   std::vector<double> validated;
-  std::ifstream metrics(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);)
-    if (const auto json = nlohmann::json::parse(line); json.contains("eval_loss"))
-      validated.push_back(json["eval_loss"]);
+  for (const auto& line : test::metrics_lines(folder / "out/metrics.jsonl", "eval_loss"))
+    validated.push_back(line["eval_loss"]);
   ASSERT_EQ(validated.size(), 2u);
   EXPECT_LT(validated[1], validated[0]);
 
@@ -128,9 +126,7 @@ TEST(Data, conversations_train_directly_as_their_token_files_do) {
     const Ended trained = run("train " + file + " --overwrite --set training.max_steps=2" + overrides);
     EXPECT_EQ(trained.exit_code, 0) << trained.err;
     std::vector<double> found;
-    std::ifstream metrics(folder / "out/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-      if (const auto json = nlohmann::json::parse(line); json.contains("loss")) found.push_back(json["loss"]);
+    for (const auto& line : test::metrics_lines(folder / "out/metrics.jsonl", "loss")) found.push_back(line["loss"]);
     return std::pair(found, trained.out);
   };
   const auto [from_tokens, quiet] = losses("");

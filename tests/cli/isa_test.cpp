@@ -2,9 +2,9 @@
 #include "nought/kernels/isa.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include "support/known_paths.h"
+#include "support/metrics_lines.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -48,9 +48,8 @@ std::string write_run(const TempFolder& folder) {
 
 std::string losses_of(const TempFolder& folder) {
   std::string losses;
-  std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(file, line);)
-    if (const auto json = nlohmann::json::parse(line); json.contains("loss")) losses += json["loss"].dump() + " ";
+  for (const nlohmann::json& line : test::metrics_lines(folder / "out/metrics.jsonl", "loss"))
+    losses += line["loss"].dump() + " ";
   return losses;
 }
 

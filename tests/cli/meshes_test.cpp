@@ -1,9 +1,8 @@
 // Runs of processes that share matrices, slice tokens, hold different experts or the stages of a pipeline: they are
 // those of one process.
-#include <fstream>
-
 #include "support/environment.h"
 #include "support/known_paths.h"
+#include "support/metrics_lines.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -74,11 +73,7 @@ Ended train(const TempFolder& folder, const std::string& out, const std::string&
 
 /// The lines of steps.
 std::vector<json> metrics_of(const TempFolder& folder, const std::string& out) {
-  std::vector<json> lines;
-  std::ifstream file(folder / out / "metrics.jsonl");
-  for (std::string text; std::getline(file, text);)
-    if (json line = json::parse(text); line.contains("loss")) lines.push_back(std::move(line));
-  return lines;
+  return test::metrics_lines(folder / out / "metrics.jsonl", "loss");
 }
 
 void expect_steps_of(const std::vector<json>& alone, const std::vector<json>& steps) {

@@ -1,6 +1,7 @@
 // What the path of a model may be is the same for every command.
 #include "support/golden.h"
 #include "support/known_paths.h"
+#include "support/metrics_lines.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -34,10 +35,8 @@ std::string train(const TempFolder& folder, const std::string& model, const std:
 }
 
 double first_loss(const fs::path& output) {
-  std::ifstream metrics(output / "metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);)
-    if (const auto json = nlohmann::json::parse(line); json.contains("loss")) return json.at("loss");
-  return -1;
+  const auto steps = test::metrics_lines(output / "metrics.jsonl", "loss");
+  return steps.empty() ? -1 : steps.front().at("loss").get<double>();
 }
 
 TEST(ModelPaths, weights_a_checkpoint_and_the_output_of_a_run_are_one_model_to_every_command) {

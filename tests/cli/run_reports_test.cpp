@@ -37,10 +37,7 @@ TEST(Runs, metrics_say_how_long_each_checkpoint_took_and_how_long_it_held_up_the
         folder, fmt::format("--overwrite --set training.save_steps=3 --set training.async_save={}", beside)));
     ASSERT_EQ(run.exit_code, 0) << run.err;
     std::vector<int> steps;
-    std::ifstream file(folder / "out/metrics.jsonl");
-    for (std::string text; std::getline(file, text);) {
-      const nlohmann::json line = nlohmann::json::parse(text);
-      if (!line.contains("save_seconds")) continue;
+    for (const nlohmann::json& line : test::metrics_lines(folder / "out/metrics.jsonl", "save_seconds")) {
       steps.push_back(line.at("step"));
       EXPECT_GT(line.at("save_seconds"), 0);
       EXPECT_LE(line.at("save_stall_seconds"), line.at("save_seconds"));

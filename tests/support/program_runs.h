@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/known_paths.h"
+#include "support/metrics_lines.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
@@ -49,14 +50,9 @@ inline std::string train_command(const TempFolder& folder, const std::string& mo
   return fmt::format("{} train {} {}", kProgram, (folder / "run.json").string(), more);
 }
 
-/// The lines of metrics.jsonl but for those of checkpoints.
+/// The lines of steps.
 inline std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string text; std::getline(file, text);)
-    if (nlohmann::json line = nlohmann::json::parse(text); !line.contains("save_seconds"))
-      lines.push_back(std::move(line));
-  return lines;
+  return metrics_lines(folder / "out/metrics.jsonl", "loss");
 }
 
 inline std::vector<double> losses_of(const TempFolder& folder) {
