@@ -228,8 +228,8 @@ TEST(InferenceEngine, an_embedding_is_of_the_hidden_states_that_logits_are_made_
   const auto beside = std::make_shared<Heard>();
   engine.submit(greedy({5, 9}, 5), beside);
   engine.step();
-  std::map<Pooling, std::vector<float>> found;
-  for (const Pooling pooling : {Pooling::mean, Pooling::last, Pooling::cls}) {
+  std::map<PoolingMode, std::vector<float>> found;
+  for (const PoolingMode pooling : {PoolingMode::mean, PoolingMode::lasttoken, PoolingMode::cls}) {
     const auto heard = std::make_shared<Embedded>();
     engine.submit({.prompt = prompt, .pooling = pooling}, heard);
     while (engine.step()) continue;
@@ -243,12 +243,14 @@ TEST(InferenceEngine, an_embedding_is_of_the_hidden_states_that_logits_are_made_
   const auto rows =
       loaded.context.to_host<float>(loaded.decoder.next_hidden(loaded.context, std::span(&next, 1), cache));
   const size_t hidden = rows.size() / prompt.size();
-  EXPECT_EQ(found[Pooling::cls], std::vector<float>(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(hidden)));
-  EXPECT_EQ(found[Pooling::last], std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(hidden), rows.end()));
+  EXPECT_EQ(found[PoolingMode::cls],
+            std::vector<float>(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(hidden)));
+  EXPECT_EQ(found[PoolingMode::lasttoken],
+            std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(hidden), rows.end()));
   for (size_t i = 0; i < hidden; ++i) {
     double sum = 0;
     for (size_t row = 0; row < prompt.size(); ++row) sum += rows[row * hidden + i];
-    EXPECT_FLOAT_EQ(found[Pooling::mean][i], static_cast<float>(sum / 4));
+    EXPECT_FLOAT_EQ(found[PoolingMode::mean][i], static_cast<float>(sum / 4));
   }
 }
 

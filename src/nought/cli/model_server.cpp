@@ -37,9 +37,9 @@ class ModelDescription {
     model_.vocab_size = model.decoder().config().vocab_size;
     model_.hidden_size = model.decoder().config().hidden_size;
     model_.max_context = options.engine.capacity;
-    model_.pooling = options.pooling == "last"  ? Pooling::last
-                     : options.pooling == "cls" ? Pooling::cls
-                                                : Pooling::mean;
+    model_.pooling = options.pooling == "last"  ? PoolingMode::lasttoken
+                     : options.pooling == "cls" ? PoolingMode::cls
+                                                : PoolingMode::mean;
     model_.created = std::time(nullptr);
     model_.text_stop_ids = model.stop_ids(/*of_text=*/true);
     model_.chat_stop_ids = model.stop_ids(/*of_text=*/false);

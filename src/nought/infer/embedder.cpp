@@ -12,56 +12,6 @@ namespace nought {
 
 namespace {
 
-/// The hidden states that are pooled: [count, width].
-struct States {
-  const float* values;
-  int64_t count, width;
-  int64_t first;  // the position of the first, from 0
-
-  const float* row(int64_t index) const { return values + index * width; }
-};
-
-/// The sum of the states, of which the one at position i counts weight(i); divided by `total` of them.
-template <class Weight>
-void mean_of(const States& states, float* out, const Weight& weight, double total) {
-  for (int64_t j = 0; j < states.width; ++j) {
-    double sum = 0;
-    for (int64_t i = 0; i < states.count; ++i) sum += weight(states.first + i) * double{states.row(i)[j]};
-    out[j] = static_cast<float>(sum / total);
-  }
-}
-
-void pool(PoolingMode mode, const States& states, float* out) {
-  const auto one = [](int64_t) { return 1.0; };
-  const auto count = static_cast<double>(states.count);
-  switch (mode) {
-    case PoolingMode::cls:
-      std::copy_n(states.row(0), states.width, out);
-      break;
-    case PoolingMode::lasttoken:
-      std::copy_n(states.row(states.count - 1), states.width, out);
-      break;
-    case PoolingMode::max:
-      std::copy_n(states.row(0), states.width, out);
-      for (int64_t i = 1; i < states.count; ++i)
-        for (int64_t j = 0; j < states.width; ++j) out[j] = std::max(out[j], states.row(i)[j]);
-      break;
-    case PoolingMode::mean:
-      mean_of(states, out, one, count);
-      break;
-    case PoolingMode::mean_sqrt_len:
-      mean_of(states, out, one, std::sqrt(count));
-      break;
-    case PoolingMode::weightedmean: {
-      const auto position = [](int64_t i) { return static_cast<double>(i + 1); };
-      double total = 0;
-      for (int64_t i = 0; i < states.count; ++i) total += position(states.first + i);
-      mean_of(states, out, position, total);
-      break;
-    }
-  }
-}
-
 double activated(DenseActivation activation, double x) {
   switch (activation) {
     case DenseActivation::identity:
@@ -187,10 +137,13 @@ void Embedder::embed_batch(std::span<const EmbeddedText* const> texts, std::span
   const float* of_text = hidden.data();
   for (size_t i = 0; i < texts.size(); ++i) {
     const int64_t length = std::ssize(texts[i]->ids), first = texts[i]->begin;
-    const States states{of_text + first * width, length - first, width, first};
-    std::vector<float> vector(static_cast<size_t>(width) * config_.pooling.size());
-    for (size_t mode = 0; mode < config_.pooling.size(); ++mode)
-      pool(config_.pooling[mode], states, vector.data() + mode * static_cast<size_t>(width));
+    std::vector<float> vector;
+    for (const PoolingMode mode : config_.pooling) {
+      StatePool pool(mode, width, first);
+      pool.add({of_text + first * width, static_cast<size_t>((length - first) * width)});
+      const std::vector<float> pooled = pool.result();
+      vector.insert(vector.end(), pooled.begin(), pooled.end());
+    }
     for (const EmbeddingStep& step : config_.steps)
       step.dense ? void(vector = through(*step.dense, vector)) : normalise(vector);
     std::copy(vector.begin(), vector.end(), vectors[i]);

@@ -12,19 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "nought/infer/state_pool.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
 
-/// How the hidden states of a text's tokens become one vector.
-enum class PoolingMode : uint8_t {
-  cls,            // the first
-  max,            // the largest of each element
-  mean,           // the sum, divided by the number of tokens
-  mean_sqrt_len,  // the sum, divided by the root of their number
-  weightedmean,   // token i, from 1 on, counts i times
-  lasttoken       // the last
-};
 /// sentence-transformers' names: "mean_sqrt_len_tokens". Nothing for another text.
 std::optional<PoolingMode> pooling_named(const std::string& name);
 /// "cls, max, ...".

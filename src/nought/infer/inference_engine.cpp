@@ -197,29 +197,18 @@ void InferenceEngine::embed() {
 
 std::vector<float> InferenceEngine::embedding_of(const Sequence& sequence) {
   const std::span<const int32_t> prompt = sequence.request.prompt;
-  const Pooling pooling = *sequence.request.pooling;
-  const int64_t limit = decoder_.config().rope.switch_length(), hidden = decoder_.config().hidden_size;
+  const int64_t limit = decoder_.config().rope.switch_length();
   const auto all = static_cast<int64_t>(prompt.size());
   // Beyond the limit all tokens rotate otherwise, as in plan_step().
   const int64_t most = limit > 0 && all > limit ? all : options_.max_batch_tokens;
   decoder_.keep_first(cache_, sequence.slot, 0);
-  std::vector<double> sums(static_cast<size_t>(hidden));
-  std::vector<float> rows;
-  for (int64_t at = 0; at < all; at += most) {
+  StatePool pool(*sequence.request.pooling, decoder_.config().hidden_size);
+  for (int64_t at = 0; at < all && !pool.is_done(); at += most) {
     const auto part = prompt.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(most, all - at)));
     const NextTokens next{sequence.slot, part, /*wants_every=*/true};
-    rows = context_.to_host<float>(decoder_.next_hidden(context_, std::span(&next, 1), cache_));
-    if (pooling == Pooling::cls) break;
-    for (size_t i = 0; pooling == Pooling::mean && i < rows.size(); ++i)
-      sums[i % static_cast<size_t>(hidden)] += rows[i];
+    pool.add(context_.to_host<float>(decoder_.next_hidden(context_, std::span(&next, 1), cache_)));
   }
-  if (pooling == Pooling::mean) {
-    std::vector<float> mean;
-    for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(all)));
-    return mean;
-  }
-  return pooling == Pooling::cls ? std::vector<float>(rows.begin(), rows.begin() + hidden)
-                                 : std::vector<float>(rows.end() - hidden, rows.end());
+  return pool.result();
 }
 
 bool InferenceEngine::step() {

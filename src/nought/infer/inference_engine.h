@@ -14,14 +14,12 @@
 
 #include "nought/grammar/token_constraint.h"
 #include "nought/infer/sampling.h"
+#include "nought/infer/state_pool.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
 
 enum class FinishReason : uint8_t { stop, length, cancelled, failed };
-
-/// Which hidden states of a prompt are its embedding: the mean of all, the last one, or the first one.
-enum class Pooling : uint8_t { mean, last, cls };
 
 struct InferenceRequest {
   std::vector<int32_t> prompt = {};
@@ -34,7 +32,7 @@ struct InferenceRequest {
   /// What is generated stays within it, and ends where nothing can follow.
   std::optional<TokenConstraint> constraint = {};
   /// Given: nothing is generated, and the listener receives an embedding of the prompt.
-  std::optional<Pooling> pooling = {};
+  std::optional<PoolingMode> pooling = {};
 };
 
 struct TokenScore {

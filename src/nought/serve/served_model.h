@@ -23,7 +23,7 @@ struct ServedModel {
   std::vector<std::string> chat_stops = {};  // markers of the template that are no tokens
   ToolForm tool_form = ToolForm::none;
   ReasoningForm reasoning_form = ReasoningForm::none;
-  Pooling pooling = Pooling::mean;  // of embeddings
+  PoolingMode pooling = PoolingMode::mean;  // how embeddings are made
   int64_t vocab_size = 0, hidden_size = 0, max_context = 0, created = 0;
 };
 
