@@ -141,7 +141,8 @@ void embed_rank(const EmbedOptions& options, Communicator& world, const Context&
   if (cut > 0)
     fmt::print(stderr, "note: {} of {} texts are longer than {} tokens and were cut\n", cut, texts.size(),
                embedder.max_tokens());
-  fmt::print("{}: the vectors of {} texts, {} elements each\n", options.output, texts.size(), width);
+  fmt::print("{}: the vectors of {} text{}, {} elements each\n", options.output, texts.size(),
+             texts.size() == 1 ? "" : "s", width);
 }
 
 void validate_embed(const EmbedOptions& options) {
