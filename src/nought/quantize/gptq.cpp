@@ -169,13 +169,17 @@ double weighed_square(const Context& context, const Tensor& x, const Tensor& mom
 
 }  // namespace
 
-double relative_error(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments) {
-  const double outputs = weighed_square(context, exact, moments);
+double output_loss(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments) {
   const Tensor lost = context.empty(exact.shape(), DType::f32, Category::workspace);
   context.copy(exact, lost);
   context.run(Scale{.x = lost, .factor = -1});
   context.run(Add{.a = rounded, .b = lost, .out = lost});
-  return outputs > 0 ? weighed_square(context, lost, moments) / outputs : 0;
+  return weighed_square(context, lost, moments);
+}
+
+double relative_error(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments) {
+  const double outputs = weighed_square(context, exact, moments);
+  return outputs > 0 ? output_loss(context, exact, rounded, moments) / outputs : 0;
 }
 
 }  // namespace nought

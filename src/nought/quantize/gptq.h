@@ -19,8 +19,10 @@ InverseFactor gptq_factor(const Context& context, const Tensor& moments, const M
 QuantizedMatrix quantize_gptq(const Context& context, const Tensor& weights, const InverseFactor& factor,
                               const MatrixRule& rule);
 
-/// The mean square of what the product's outputs change by, over that of the outputs: tr(D M D^T) / tr(W M W^T) for D
-/// = rounded - exact. Without moments: for inputs that are independent and alike.
+/// The sum of the squares of what a product's outputs change by: tr(D M D^T) for D = rounded - exact. Without moments:
+/// for inputs that are independent and alike.
+double output_loss(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments);
+/// That over the squares of the outputs, tr(W M W^T).
 double relative_error(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments);
 
 }  // namespace nought

@@ -26,6 +26,10 @@ class LoadedUnits final : public UnitStore {
   void let_go(const Unit& unit);
   /// The values of a parameter of a Unit that is held; writing them changes what runs until the Unit is let go.
   Tensor values_of(const Unit& unit, const Parameter& parameter);
+  /// Its values in the shape that it has in files.
+  Tensor matrix_of(const Unit& unit, const Parameter& parameter) {
+    return values_of(unit, parameter).reshape(parameter.placement.global);
+  }
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override;

@@ -1,6 +1,8 @@
 #include "nought/quantize/product_inputs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 #include <utility>
 
 namespace nought {
@@ -11,29 +13,78 @@ class ProductInputs::Tap final : public Kernels {
       : inner_(inner), unit_(unit), values_(std::move(values)) {}
   std::string_view name() const override { return inner_.kernels->name(); }
 #define NOUGHT_RUN(Op) \
-  void run(const Op& op, Stream& stream) override { see(op), inner_.kernels->run(op, stream); }
+  void run(const Op& op, Stream& stream) override { see(op), inner_.kernels->run(op, stream), see_written(op); }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 
   std::function<bool(const Product&)> wanted;
   std::vector<Product> seen;
   std::map<Product, InputMoments> moments;
+  std::map<Product, std::optional<Norm>> norms;  // what wrote the inputs of each, every time
 
  private:
+  /// Where the output of a norm lies until something else is written there.
+  struct Output {
+    const std::byte *begin, *end;
+    Norm norm;
+  };
   template <class Op>
   void see(const Op& /*op*/) {}
   void see(const MatMul& op) {
     const std::optional<Product> product = op.transpose_a ? std::nullopt : product_of(op.b);
     if (!product) return;
     if (std::find(seen.begin(), seen.end(), *product) == seen.end()) seen.push_back(*product);
+    const std::optional<Norm> norm = norm_that_wrote(op.a);
+    const auto [known, is_new] = norms.emplace(*product, norm);
+    if (!is_new && known->second != norm) known->second.reset();
     if (!wanted || !wanted(*product)) return;
     const int64_t columns = op.a.dim(-1);
     InputMoments& sums = moments[*product];
     if (!sums.sums) sums.sums = inner_.zeros({columns, columns}, DType::f32, Category::workspace);
     const Tensor x = op.a.reshape({op.a.rows(), columns});
     inner_.run(MatMul{.a = x, .b = x, .c = sums.sums, .transpose_a = true, .accumulate = true});
+    sums.magnitudes.resize(static_cast<size_t>(columns));
+    add_magnitudes(x, sums.magnitudes);
     sums.rows += x.rows();
   }
+  /// x: [rows, columns] f32.
+  static void add_magnitudes(const Tensor& x, std::vector<double>& sums) {
+    const float* value = x.data<float>();
+    for (int64_t row = 0; row < x.rows(); ++row)
+      for (double& sum : sums) sum += std::abs(*value++);
+  }
+
+  /// What an operation writes is no norm's output any more, but its own if it is one.
+  template <class Op>
+  void see_written(const Op& op) {
+    for_each_operand(op, [&](const Operand& operand) {
+      if (!operand.tensor || operand.use.role == Role::in) return;
+      const std::byte* const begin = operand.tensor.raw();
+      const std::byte* const end = begin + operand.tensor.bytes();
+      std::erase_if(outputs_, [&](const Output& output) { return begin < output.end && output.begin < end; });
+    });
+    if constexpr (std::is_same_v<Op, RmsNorm>)
+      add_output(op.y, op.weight, Tensor(), op.weight_offset);
+    else if constexpr (std::is_same_v<Op, LayerNorm>)
+      add_output(op.y, op.weight, op.bias, 0);
+  }
+  void add_output(const Tensor& y, const Tensor& weight, const Tensor& bias, double offset) {
+    const std::optional<Product> scale = product_of(weight);
+    if (!scale || scale->first != scale->last) return;
+    Norm norm{.weight = scale->first, .offset = offset};
+    if (bias) {
+      const std::optional<Product> added = product_of(bias);
+      if (!added || added->first != added->last) return;
+      norm.bias = added->first;
+    }
+    outputs_.push_back({y.raw(), y.raw() + y.bytes(), norm});
+  }
+  std::optional<Norm> norm_that_wrote(const Tensor& x) const {
+    for (const Output& output : outputs_)
+      if (output.begin == x.raw() && x.raw() + x.bytes() <= output.end) return output.norm;
+    return std::nullopt;
+  }
+
   /// The parameters whose values a weight is made of; nothing if it lies elsewhere.
   std::optional<Product> product_of(const Weight& weight) const {
     for (size_t segment = 0; segment < unit_.segments().size(); ++segment) {
@@ -58,6 +109,7 @@ class ProductInputs::Tap final : public Kernels {
   Context inner_;
   const Unit& unit_;
   std::function<Tensor(size_t)> values_;
+  std::vector<Output> outputs_;
 };
 
 ProductInputs::ProductInputs(const Context& context, const Unit& unit, std::function<Tensor(size_t segment)> values)
@@ -78,8 +130,13 @@ void ProductInputs::want(std::function<bool(const Product&)> wanted) {
 
 const std::vector<ProductInputs::Product>& ProductInputs::seen() const { return tap_->seen; }
 
-const InputMoments* ProductInputs::of(size_t parameter) const {
-  for (const auto& [product, moments] : tap_->moments)
+std::optional<ProductInputs::Norm> ProductInputs::norm_before(const Product& product) const {
+  const auto found = tap_->norms.find(product);
+  return found == tap_->norms.end() ? std::nullopt : found->second;
+}
+
+InputMoments* ProductInputs::of(size_t parameter) const {
+  for (auto& [product, moments] : tap_->moments)
     if (product.first <= parameter && parameter <= product.last) return &moments;
   return nullptr;
 }

@@ -1,4 +1,5 @@
-// ProductInputs: sees which weights a Unit multiplies by, and sums x x^T over the inputs of those that are wanted.
+// ProductInputs: sees which weights a Unit multiplies by, sums x x^T over the inputs of those that are wanted, and
+// knows which inputs a norm wrote.
 //
 // Design goals: layers know nothing of it. It stands between them and the kernels, and finds a weight by where its
 // values lie, so that whatever multiplies is seen: q, k and v in one product, or an expert's part of the tokens.
@@ -7,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nought/autograd/unit.h"
@@ -14,9 +16,10 @@
 
 namespace nought {
 
-/// The sum of x x^T over so many rows x of the input of a product. [columns, columns] f32.
+/// Sums over so many rows x of the input of a product.
 struct InputMoments {
-  Tensor sums;
+  Tensor sums = {};                     // of x x^T, [columns, columns] f32
+  std::vector<double> magnitudes = {};  // of |x|, [columns]
   int64_t rows = 0;
 };
 
@@ -26,6 +29,13 @@ class ProductInputs {
   struct Product {
     size_t first = 0, last = 0;
     friend auto operator<=>(const Product&, const Product&) = default;
+  };
+  /// The parameters of a norm: indices of Unit::parameters(). It multiplies by weight + offset.
+  struct Norm {
+    size_t weight = 0;
+    std::optional<size_t> bias = {};
+    double offset = 0;
+    friend bool operator==(const Norm&, const Norm&) = default;
   };
   /// values: those of the Unit's segments while it watches.
   ProductInputs(const Context& context, const Unit& unit, std::function<Tensor(size_t segment)> values);
@@ -37,8 +47,10 @@ class ProductInputs {
   void want(std::function<bool(const Product&)> wanted);
   /// The products that it has seen, in the order in which they came first.
   const std::vector<Product>& seen() const;
+  /// The norm whose output a product has multiplied, whenever it came; nothing if there is none.
+  std::optional<Norm> norm_before(const Product& product) const;
   /// The sums of a parameter's product; null if it was not wanted, or never came.
-  const InputMoments* of(size_t parameter) const;
+  InputMoments* of(size_t parameter) const;
 
  private:
   class Tap;

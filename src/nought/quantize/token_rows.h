@@ -26,6 +26,8 @@ class TokenRows {
   void pass(const Section& section, const Context& context);
   /// What a section makes of one row.
   Var result(const Section& section, const Context& context, int64_t row);
+  /// What comes into the next section, of one row.
+  const Tensor& hidden(int64_t row) const { return hidden_[static_cast<size_t>(row)]; }
   const Batch& batch(int64_t row) const { return batches_[static_cast<size_t>(row)]; }
 
  private:

@@ -1,0 +1,37 @@
+// BlockScaler: multiplies columns of a block's matrices by scales of AWQ, and divides what makes their inputs, where
+// that keeps what the block computes.
+#pragma once
+
+#include "nought/quantize/folds.h"
+#include "nought/quantize/loaded_units.h"
+#include "nought/quantize/quantized_matrix.h"
+#include "nought/quantize/token_rows.h"
+#include "nought/weights/model_source.h"
+
+namespace nought {
+
+class BlockScaler {
+ public:
+  /// The block is held, and the rows stand before it. All outlive it.
+  BlockScaler(const ModelSource& source, const Context& context, LoadedUnits& units, const Section& block,
+              TokenRows& rows, const MatrixRule& rule);
+
+  /// inputs: the sums of the fold's matrices, which become those of the divided inputs. Returns false if the block
+  /// would have computed something else: then all is as it was. Error that names a matrix whose inputs are not finite.
+  bool scale(const Fold& fold, const ProductInputs& inputs);
+
+ private:
+  Tensor matrix(size_t parameter);
+  Tensor as_stored(size_t parameter, const Tensor& exact) const;
+  std::vector<float> result();
+  bool computes_as_before(const std::vector<float>& before);
+
+  const ModelSource& source_;
+  const Context& context_;
+  LoadedUnits& units_;
+  const Section& block_;
+  TokenRows& rows_;
+  const MatrixRule& rule_;
+};
+
+}  // namespace nought
