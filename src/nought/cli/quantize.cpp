@@ -44,7 +44,9 @@ std::vector<std::string> all_formats() {
 
 RoundingMethod method_of(const QuantizeFlags& flags) {
   const std::string method = flags.method.empty() ? (flags.calibration.empty() ? "rtn" : "gptq") : flags.method;
-  require<ConfigError>(method == "rtn" || method == "gptq", "--method must be rtn or gptq, got {}", method);
+  require<ConfigError>(method == "rtn" || method == "gptq" || method == "awq",
+                       "--method must be gptq, awq or rtn, got {}", method);
+  if (method == "awq") return RoundingMethod::awq;
   return method == "rtn" ? RoundingMethod::rtn : RoundingMethod::gptq;
 }
 
@@ -77,16 +79,19 @@ void check_flags(const QuantizeFlags& flags) {
     rule_of(flags);
     require<ConfigError>(flags.type.empty(), "--type {} is for --format gguf or bitsandbytes; {} has --bits",
                          flags.type, flags.format);
+    require<ConfigError>(method != RoundingMethod::awq || (!flags.act_order && !flags.damping),
+                         "--method awq has no {}: it is GPTQ's", flags.act_order ? "--desc-act" : "--damping");
     require<ConfigError>(
-        method == RoundingMethod::gptq || (flags.calibration.empty() && !flags.act_order && !flags.damping),
+        method != RoundingMethod::rtn || (flags.calibration.empty() && !flags.act_order && !flags.damping),
         "--method rtn looks at no inputs: leave out {}",
         !flags.calibration.empty() ? "--calibration"
         : flags.act_order          ? "--desc-act"
                                    : "--damping");
     return;
   }
-  require<ConfigError>(method == RoundingMethod::rtn, "--format {}: --method gptq is for {}; leave out --calibration",
-                       flags.format, fmt::join(folder_format_names(), ", "));
+  require<ConfigError>(method == RoundingMethod::rtn,
+                       "--format {}: --method gptq and awq are for {}; leave out --calibration", flags.format,
+                       fmt::join(folder_format_names(), ", "));
   require<ConfigError>(!flags.bits && !flags.group_size && !flags.symmetric && !flags.asymmetric && !flags.act_order &&
                            !flags.damping && flags.skip.empty(),
                        "--format {} has --type in place of --bits, --group-size, --sym, --asym, --desc-act, --damping "
@@ -218,9 +223,9 @@ int run_quantize(const QuantizeFlags& flags) {
 
 void add_quantize(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
-      app, "quantize", "Writes a model in few bits, by GPTQ or to the nearest code, and measures what that costs",
+      app, "quantize", "Writes a model in few bits, by GPTQ, AWQ or to the nearest code, and measures what that costs",
       {"nought quantize MODEL_DIR OUT --calibration text.txt --eval held-out.txt",
-       "nought quantize MODEL_DIR OUT --format awq --method rtn --group-size 64",
+       "nought quantize MODEL_DIR OUT --format awq --method awq --calibration text.txt",
        "nought quantize MODEL_DIR OUT --format compressed-tensors --bits 8 --group-size -1 --method rtn",
        "nought quantize MODEL_DIR model.gguf --format gguf --type q4_k_m --eval held-out.txt"});
   const auto flags = std::make_shared<QuantizeFlags>();
@@ -231,9 +236,11 @@ void add_quantize(CLI::App& app, Invocation& invocation) {
       ->required();
   command->add_option("OUT", flags->target, "The folder to write, or the .gguf file")->required();
   command->add_option("--format", flags->format, fmt::format("{}; default: gptq", fmt::join(all_formats(), ", ")));
-  command->add_option("--method", flags->method,
-                      "gptq (what a column loses is made up for in those behind it, by the inputs of --calibration) or "
-                      "rtn (round to nearest); default: gptq with --calibration, else rtn");
+  command->add_option(
+      "--method", flags->method,
+      "gptq (what a column loses is made up for in those behind it, by the inputs of --calibration), awq "
+      "(columns are scaled by the size of these inputs, then rounded) or rtn (round to nearest); "
+      "default: gptq with --calibration, else rtn");
   command->add_option("--bits", flags->bits, "Bits of a weight's code: 2 to 8, as the format has them; default: 4")
       ->type_name("N");
   command

@@ -13,9 +13,11 @@
 #include "nought/base/text.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/models/names.h"
+#include "nought/quantize/block_scaler.h"
 #include "nought/quantize/gptq.h"
+#include "nought/quantize/input_scales.h"
 #include "nought/quantize/loaded_units.h"
-#include "nought/quantize/product_inputs.h"
 
 namespace nought {
 
@@ -112,11 +114,15 @@ class ModelQuantizer {
     const DecoderSections sections(decoder_);
     TokenRows rows(decoder_, context_, options_.calibration);
     rows.pass(sections.embedding, context_);
+    std::set<std::string> of_blocks;
+    for (const Section& block : sections.blocks)
+      for (const Parameter& parameter : block.unit->parameters()) of_blocks.insert(parameter.name);
     copy_weights(source_, writer_, *context_.memory,
-                 [&](const Parameter& parameter) { return !choice_.becomes_codes(parameter); });
+                 [&](const Parameter& parameter) { return !of_blocks.contains(parameter.name); });
     const auto blocks = std::ssize(sections.blocks);
     for (int64_t i = 0; i < blocks; ++i) {
       said(i, blocks);
+      block_ = i;
       quantize(sections.blocks[static_cast<size_t>(i)], rows, i + 1 < blocks);
     }
     finish();
@@ -151,25 +157,81 @@ class ModelQuantizer {
     units_.hold(unit);
     ProductInputs inputs(context_, unit, [&](size_t segment) { return units_.values(unit, segment); });
     std::set<std::string> done;
-    if (options_.method == RoundingMethod::gptq) {
+    if (goes_by_inputs()) {
       rows.result(section, inputs.watched(), 0);
-      const std::vector<ProductInputs::Product> seen = inputs.seen();
-      for (const ProductInputs::Product& product : seen) {
-        const std::set<std::string> kinds = kinds_of(unit, product);
-        if (kinds.empty() || done.contains(*kinds.begin())) continue;
-        inputs.want([&](const ProductInputs::Product& each) { return kinds_of(unit, each) == kinds; });
-        rows.look(section, inputs.watched());
-        quantize_kinds(unit, kinds, &inputs);
-        done.insert(kinds.begin(), kinds.end());
-      }
+      done = options_.method == RoundingMethod::gptq ? quantize_forward(section, rows, inputs)
+                                                     : quantize_backward(section, rows, inputs);
     }
     std::set<std::string> others;
     for (const Parameter& parameter : unit.parameters())
       if (choice_.becomes_codes(parameter) && !done.contains(kind_of(parameter.name)))
         others.insert(kind_of(parameter.name));
     quantize_kinds(unit, others, nullptr);
-    if (wanted && options_.method == RoundingMethod::gptq) rows.pass(section, context_);
+    write_dense(unit);
+    if (wanted && goes_by_inputs()) rows.pass(section, context_);
     units_.let_go(unit);
+  }
+
+  bool goes_by_inputs() const { return options_.method != RoundingMethod::rtn; }
+
+  /// From the first product to the last, so that each sees inputs that those before it have made of codes. Returns the
+  /// kinds that are done.
+  std::set<std::string> quantize_forward(const Section& section, TokenRows& rows, ProductInputs& inputs) {
+    const Unit& unit = *section.unit;
+    std::set<std::string> done;
+    const std::vector<ProductInputs::Product> seen = inputs.seen();
+    for (const ProductInputs::Product& product : seen) {
+      const std::set<std::string> kinds = kinds_of(unit, product);
+      if (kinds.empty() || done.contains(*kinds.begin())) continue;
+      inputs.want([&](const ProductInputs::Product& each) { return kinds_of(unit, each) == kinds; });
+      rows.look(section, inputs.watched());
+      quantize_kinds(unit, kinds, &inputs);
+      done.insert(kinds.begin(), kinds.end());
+    }
+    return done;
+  }
+
+  /// From the last product to the first: what divides a product's inputs is not rounded before it.
+  std::set<std::string> quantize_backward(const Section& section, TokenRows& rows, ProductInputs& inputs) {
+    const Unit& unit = *section.unit;
+    const auto becomes_codes = [&](const Parameter& parameter) { return choice_.becomes_codes(parameter); };
+    const std::vector<Fold> folds = folds_of(source_.config(), block_, unit, inputs, becomes_codes);
+    BlockScaler scaler(source_, context_, units_, section, rows, options_.rule);
+    std::set<std::string> done;
+    const std::vector<ProductInputs::Product> seen = inputs.seen();
+    for (auto product = seen.rbegin(); product != seen.rend(); ++product) {
+      std::set<std::string> kinds = kinds_of(unit, *product);
+      if (kinds.empty() || done.contains(*kinds.begin())) continue;
+      const auto here = [&](const Fold& fold) {
+        return kinds.contains(kind_of(unit.parameters()[fold.matrices.front()].name));
+      };
+      for (const Fold& fold : folds)  // attention and an MLP beside it may have one norm
+        if (here(fold) && fold.by_norm)
+          for (const size_t matrix : fold.matrices) kinds.insert(kind_of(unit.parameters()[matrix].name));
+      inputs.want([&](const ProductInputs::Product& each) {
+        const std::set<std::string> of_each = kinds_of(unit, each);
+        return !of_each.empty() && kinds.contains(*of_each.begin());
+      });
+      rows.look(section, inputs.watched());
+      for (const Fold& fold : folds)
+        if (here(fold) && !scaler.scale(fold, inputs)) ++undone_;
+      quantize_kinds(unit, kinds, &inputs);
+      done.insert(kinds.begin(), kinds.end());
+    }
+    return done;
+  }
+
+  /// Queries and keys meet in scores, where a clamp of one side is not made up for.
+  bool is_scored(const Parameter& parameter) const {
+    std::vector<std::string> names = WeightNames::of(source_.config()).layer(block_).qkv;
+    if (names.size() > 1) names.pop_back();  // v
+    return std::find(names.begin(), names.end(), module_of(parameter.name)) != names.end();
+  }
+
+  /// What of a block does not become codes, as it is now.
+  void write_dense(const Unit& unit) {
+    for (const Parameter& parameter : unit.parameters())
+      if (!choice_.becomes_codes(parameter)) writer_.write(parameter.name, units_.matrix_of(unit, parameter));
   }
 
   /// The kinds of the parameters of a product that become codes.
@@ -187,20 +249,28 @@ class ModelQuantizer {
       const Parameter& parameter = unit.parameters()[i];
       if (!choice_.becomes_codes(parameter) || !kinds.contains(kind_of(parameter.name))) continue;
       const InputMoments* moments = inputs != nullptr ? inputs->of(i) : nullptr;
-      if (options_.method == RoundingMethod::gptq && moments == nullptr) ++unseen_;
+      if (goes_by_inputs() && moments == nullptr) ++unseen_;
       if (moments != nullptr && moments != factored) {
-        require<Error>(is_finite(moments->sums), "{}: its inputs are not finite for the calibration text",
-                       module_of(parameter.name));
-        factor.emplace(gptq_factor(context_, moments->sums, options_.rule));
+        check_finite(parameter, *moments);
+        if (options_.method == RoundingMethod::gptq)
+          factor.emplace(gptq_factor(context_, moments->sums, options_.rule));
         factored = moments;
       }
-      const Tensor weights = units_.values_of(unit, parameter).reshape(parameter.placement.global);
+      const Tensor weights = units_.matrix_of(unit, parameter);
       const Tensor exact = copy_of(parameter, weights);
-      const QuantizedMatrix matrix = moments == nullptr ? round_to_nearest(weights, options_.rule)
-                                                        : quantize_gptq(context_, weights, *factor, options_.rule);
+      if (options_.method == RoundingMethod::awq && moments != nullptr && !is_scored(parameter))
+        clip_groups(context_, weights, *moments, options_.rule);
+      const QuantizedMatrix matrix = moments != nullptr && factor
+                                         ? quantize_gptq(context_, weights, *factor, options_.rule)
+                                         : round_to_nearest(weights, options_.rule);
       report(parameter, relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor()));
       format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
     }
+  }
+
+  static void check_finite(const Parameter& parameter, const InputMoments& inputs) {
+    require<Error>(is_finite(inputs.sums), "{}: its inputs are not finite for the calibration text",
+                   module_of(parameter.name));
   }
 
   static bool is_finite(const Tensor& tensor) {
@@ -235,6 +305,9 @@ class ModelQuantizer {
     if (unseen_ > 0)
       report_.notes.push_back(fmt::format(
           "{} matrices were rounded to the nearest: no token of the calibration text came to them", unseen_));
+    if (undone_ > 0)
+      report_.notes.push_back(fmt::format(
+          "the inputs of {} matrices were not scaled: something between would have made another model of it", undone_));
     if (const CarriedTensors* carried = source_.stored() ? source_.stored()->carried() : nullptr)
       report_.notes.push_back(carried->describe() + " are left out: the folder has the text model alone");
   }
@@ -249,7 +322,8 @@ class ModelQuantizer {
   Decoder decoder_;
   LoadedUnits units_;
   HfFolderWriter writer_;
-  int64_t unseen_ = 0;
+  int64_t block_ = 0;  // that is at work
+  int64_t unseen_ = 0, undone_ = 0;
 };
 
 }  // namespace
@@ -269,8 +343,9 @@ QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder,
                        "{} models are not quantized: their matrices are [in, out]", source.config().family);
   require<ConfigError>(source.adapters().empty(), "{}: merge the adapter first: nought convert --merge",
                        source.folder().string());
-  require<ConfigError>(options.method != RoundingMethod::gptq || !options.calibration.empty(),
-                       "--method gptq goes by the inputs of a calibration text: --calibration FILE");
+  require<ConfigError>(options.method == RoundingMethod::rtn || !options.calibration.empty(),
+                       "--method {} goes by the inputs of a calibration text: --calibration FILE",
+                       options.method == RoundingMethod::gptq ? "gptq" : "awq");
   make_folder_format(options.format)->check(options.rule);
   return ModelQuantizer(source, folder, options, context).run(said);
 }
