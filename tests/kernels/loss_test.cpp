@@ -215,5 +215,77 @@ TEST_F(Loss, a_target_out_of_range_is_named_with_its_place) {
   }
 }
 
+// --- the divergence from a teacher ---
+
+class Divergence : public Loss {
+ protected:
+  JensenShannon make_divergence(int64_t rows, int64_t vocab, DType dtype, double beta) {
+    Tensor targets = random_ids(*memory_, {rows}, vocab, 1);
+    if (rows > 2) targets.data<int32_t>()[2] = -100;
+    return {.logits = random({rows, vocab}, dtype, 2, 3),
+            .teacher = random({rows, vocab}, dtype, 3, 3),
+            .targets = targets,
+            .loss = empty({rows}, dtype == DType::f64 ? DType::f64 : DType::f32),
+            .beta = beta,
+            .gradient = true,
+            .gradient_scale = 0.25};
+  }
+};
+
+TEST_F(Divergence, and_its_gradient_are_those_of_the_reference) {
+  for_each_instruction_set([&] {
+    for (const DType dtype : kCpuDTypes)
+      for (const double beta : {0.0, 0.3, 0.5, 1.0})
+        for (const int64_t vocab : {1, 7, 33, 257}) {
+          JensenShannon op = make_divergence(5, vocab, dtype, beta), expected = op;
+          expected.logits = wide(op.logits), expected.teacher = wide(op.teacher),
+          expected.loss = empty({5}, DType::f64);
+          JensenShannon forward = op;
+          forward.logits = clone(op.logits), forward.loss = empty({5}, DType::f32), forward.gradient = false;
+          run(op), run(forward);
+          reference::run(expected);
+          expect_close(op.loss, expected.loss, 4e-6, 4e-6);
+          expect_rounded(op.logits, expected.logits, 2e-6);
+          expect_same_bits(forward.loss, op.loss);
+        }
+  });
+}
+
+TEST_F(Divergence, has_a_gradient_that_matches_central_differences) {
+  for (const double beta : {0.0, 0.3, 1.0}) {
+    JensenShannon op = make_divergence(5, 11, DType::f64, beta);
+    Tensor x = clone(op.logits);
+    reference::run(op);
+    JensenShannon forward = op;
+    forward.gradient = false, forward.logits = x;
+    const auto loss = [&] {
+      reference::run(forward);
+      double sum = 0;
+      for (const double value : forward.loss.span<double>()) sum += 0.25 * value;
+      return sum;
+    };
+    EXPECT_LE(gradient_error(x, op.logits, loss), 1e-6);
+    EXPECT_EQ(op.loss.data<double>()[2], 0);  // an ignored target
+  }
+}
+
+TEST_F(Divergence, from_a_teacher_that_says_the_same_is_zero) {
+  for (const double beta : {0.0, 0.5, 1.0}) {
+    JensenShannon op = make_divergence(4, 50, DType::f32, beta);
+    copy(op.logits, op.teacher);
+    run(op);
+    for (const float loss : op.loss.span<float>()) EXPECT_NEAR(loss, 0, 1e-6);
+    for (const float slope : op.logits.span<float>()) EXPECT_NEAR(slope, 0, 1e-7);
+  }
+}
+
+TEST_F(Divergence, compares_rows_of_one_vocabulary) {
+  JensenShannon op = make_divergence(3, 8, DType::f32, 0.5);
+  op.teacher = random({3, 9}, DType::f32, 1, 1);
+  EXPECT_THROW(run(op), Error);
+  op = make_divergence(3, 8, DType::f32, 1.5);
+  EXPECT_THROW(run(op), Error);
+}
+
 }  // namespace
 }  // namespace nought::loss_test

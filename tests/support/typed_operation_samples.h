@@ -288,6 +288,14 @@ class OperationSamples {
             .gradient = true};
   }
 
+  JensenShannon make(Of<JensenShannon>) {
+    return {.logits = values({3, 5}),
+            .teacher = values({3, 5}),
+            .targets = ids({3}, 5),
+            .loss = values({3}),
+            .gradient = true};
+  }
+
   Adam make(Of<Adam>) {
     return {.parameter = values({6}),
             .exp_avg = values({6}),

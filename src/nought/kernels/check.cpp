@@ -274,6 +274,16 @@ void check_shapes(const CrossEntropy& op) {
   }
 }
 
+void check_shapes(const JensenShannon& op) {
+  check_matrix({"JensenShannon", "logits", op.logits});
+  check_matrix({"JensenShannon", "teacher", op.teacher});
+  require<ShapeError>(op.teacher.shape() == op.logits.shape() && op.teacher.dtype() == op.logits.dtype(),
+                      "JensenShannon: teacher is {}, logits are {}", op.teacher, op.logits);
+  check_tensor({"JensenShannon", "targets", op.targets}, DType::i32, op.logits.rows());
+  check_statistics({"JensenShannon", "loss", op.loss}, op.logits);
+  require(0 <= op.beta && op.beta <= 1, "JensenShannon: beta is {}, expected a number in [0, 1]", op.beta);
+}
+
 namespace {
 
 /// What all optimizers share: f32 parameters, any float gradient, and an optional 16-bit copy, of one size.

@@ -40,7 +40,7 @@
   X(ShortConv) X(ShortConvBackward) X(DeltaRule) X(DeltaRuleBackward) X(Gate) X(GateBackward)                                                                               \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(ScaleColumns) X(DotColumns) X(LowRankNorms)                                                                   \
-  X(CrossEntropy)                                                                                                 \
+  X(CrossEntropy) X(JensenShannon)                                                                                \
   X(Adam) X(Sgd) X(Adagrad) X(RmsProp) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(DecodeScales) X(RoundStochastic) X(RoundFp8) \
   X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \

@@ -119,7 +119,103 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(LossArrays<T> a
   }
 }
 
+template <class T>
+struct DivergenceArrays {
+  using Real = accumulator_t<T>;
+  T* logits;
+  const T* teacher;
+  const int32_t* targets;
+  Real* loss;
+  int64_t rows, n;
+  bool gradient, aligned;
+  double gradient_scale, beta;
+  int32_t ignore_index;
+};
+
+/// Logarithms of what student and teacher say, over what each is compared with.
+template <class Real>
+struct LogRatios {
+  Real s, t;              // of the probabilities themselves
+  Real student, teacher;  // of the ratios
+
+  __device__ LogRatios(Real s, Real t, double beta) : s(s), t(t), student(s - t), teacher(t - s) {
+    if (beta <= 0 || beta >= 1) return;
+    const Real a = s + static_cast<Real>(log(1 - beta)), b = t + static_cast<Real>(log(beta));
+    const Real largest = a > b ? a : b, apart = a > b ? b - a : a - b;
+    const Real mixture = largest + static_cast<Real>(log(1.0 + static_cast<double>(exponential_of(apart))));
+    student = s - mixture, teacher = t - mixture;
+  }
+};
+
+/// The divergence of a row. The logits become their gradient if that is asked for.
+template <class T>
+__device__ void divergence_row(const DivergenceArrays<T>& a, int64_t row) {
+  using Real = accumulator_t<T>;
+  T* const logits = a.logits + row * a.n;
+  const T* const teacher = a.teacher + row * a.n;
+  const LogSum<Real> own = log_sum_of(static_cast<const T*>(logits), a.n, a.aligned),
+                     other = log_sum_of(teacher, a.n, a.aligned);
+  const Real own_sum = own.largest + static_cast<Real>(log(static_cast<double>(own.sum))),
+             other_sum = other.largest + static_cast<Real>(log(static_cast<double>(other.sum)));
+  const auto ratios_at = [&](int64_t j) {
+    return LogRatios<Real>(Real{logits[j]} - own_sum, Real{teacher[j]} - other_sum, a.beta);
+  };
+  Real of_student = 0, of_teacher = 0;
+  for (int64_t j = threadIdx.x; j < a.n; j += kThreads) {
+    const LogRatios<Real> at = ratios_at(j);
+    of_student += exponential_of(at.s) * at.student;
+    of_teacher += exponential_of(at.t) * at.teacher;
+  }
+  of_student = block_sum(of_student), of_teacher = block_sum(of_teacher);
+  const Real beta = static_cast<Real>(a.beta);
+  if (threadIdx.x == 0)
+    a.loss[row] = a.beta <= 0 ? of_teacher : a.beta >= 1 ? of_student : beta * of_teacher + (1 - beta) * of_student;
+  if (!a.gradient) return;
+  const Real scale = static_cast<Real>(a.gradient_scale), factor = a.beta < 1 ? scale * (1 - beta) : scale;
+  for (int64_t j = threadIdx.x; j < a.n; j += kThreads) {  // each thread reads and writes what is its own
+    const LogRatios<Real> at = ratios_at(j);
+    const Real s = exponential_of(at.s);
+    logits[j] =
+        static_cast<T>(a.beta <= 0 ? scale * (s - exponential_of(at.t)) : factor * s * (at.student - of_student));
+  }
+}
+
+/// A block has a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) divergence_kernel(DivergenceArrays<T> a) {
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    if (a.targets[row] != a.ignore_index) {
+      divergence_row(a, row);
+      continue;
+    }
+    if (threadIdx.x == 0) a.loss[row] = 0;
+    if (!a.gradient) continue;
+    for (int64_t j = threadIdx.x; j < a.n; j += kThreads) a.logits[row * a.n + j] = T{};
+  }
+}
+
 }  // namespace
+
+void start(const JensenShannon& op, Place& at) {
+  const int64_t rows = op.logits.rows(), n = op.logits.dim(-1);
+  visit_float(op.logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* const logits = op.logits.data<T>();
+    const T* const teacher = op.teacher.data<T>();
+    const DivergenceArrays<T> arrays{.logits = logits,
+                                     .teacher = teacher,
+                                     .targets = op.targets.data<int32_t>(),
+                                     .loss = op.loss.data<accumulator_t<T>>(),
+                                     .rows = rows,
+                                     .n = n,
+                                     .gradient = op.gradient,
+                                     .aligned = packs_fit<kPackOf<T>>(n, logits) && packs_fit<kPackOf<T>>(n, teacher),
+                                     .gradient_scale = op.gradient_scale,
+                                     .beta = op.beta,
+                                     .ignore_index = op.ignore_index};
+    launch(at.launch, rows, dim3(kThreads), divergence_kernel<T>, arrays);
+  });
+}
 
 void start(const CrossEntropy& op, Place& at) {
   const int64_t rows = op.logits.rows(), n = op.logits.dim(-1);

@@ -69,6 +69,7 @@ void start(const EmbeddingBackward& op, Place& at);
 
 // loss.cu
 void start(const CrossEntropy& op, Place& at);
+void start(const JensenShannon& op, Place& at);
 
 // routing.cu
 void start(const Route& op, Place& at);
