@@ -19,6 +19,7 @@
 #include "nought/models/config.h"
 #include "nought/models/names.h"
 #include "nought/nn/delta_net.h"
+#include "nought/nn/distil_objective.h"
 #include "nought/nn/model.h"
 #include "nought/nn/objective.h"
 #include "nought/nn/short_conv.h"
@@ -70,6 +71,11 @@ class Decoder final : public Model {
   Tensor logits(const Context& context, const Batch& batch);
   /// The hidden states that logits are made of, normalised, of every token of the batch: [rows * length, hidden].
   Tensor hidden(const Context& context, const Batch& batch);
+  /// Likewise what the head makes logits of, divided by `temperature`: [rows * length, width].
+  Tensor head_inputs(const Context& context, const Batch& batch, double temperature);
+  /// Runs `body` while this rank has the head: logits_of() makes the logits of some rows of head_inputs(). On ranks
+  /// that have it. Collective where it is gathered.
+  void with_head(const Context& context, const std::function<void(const LogitsOfRows& logits_of)>& body);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each, or after each
   /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
   /// CPU to the bit.
@@ -98,6 +104,8 @@ class Decoder final : public Model {
   const ModelConfig& config() const { return config_; }
   /// ConfigError if the model has learned fewer positions than a sequence of that many tokens has.
   void require_positions(int64_t length) const;
+  /// ConfigError if it would divide logits that are capped.
+  void require_temperature(double temperature) const;
   /// The choices of the routers in a micro-batch, of which begin() made the state; null without experts.
   static const RouterLog* router_log(const MicroBatchState& state);
   /// Their choices in the last step, over all ranks and micro-batches; empty without experts.
@@ -211,6 +219,9 @@ class Decoder final : public Model {
                    const HeadOfRows& head);
   /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
+  /// This rank's columns of the logits of what head_input() gives, within the head's Unit; and those of all ranks.
+  Tensor logits_part(Tape& tape, const Var& input);
+  Tensor whole_logits(const Context& context, const Tensor& part) const;
   Tensor head_hidden(Tape& tape, const Var& hidden);
 
   ModelConfig config_;

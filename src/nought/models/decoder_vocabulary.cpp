@@ -184,21 +184,27 @@ Var Decoder::sequence_loss(Tape& tape, const Var& normed, const Work& work, cons
   return weighted;
 }
 
+void Decoder::require_temperature(double temperature) const {
+  require<ConfigError>(temperature == 1 || config_.logit_softcap == 0,
+                       "alignment.temperature {}: the logits of a model are capped: set it to 1", temperature);
+}
+
 Section Decoder::head_section() {
   return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
             const Work& work = Work::of(state);
             const WeighedObjective* sequences = objective_->over_sequences();
-            const double temperature = sequences != nullptr ? sequences->temperature() : 1;
-            require<ConfigError>(temperature == 1 || config_.logit_softcap == 0,
-                                 "alignment.temperature {}: the logits of this model are capped: set it to 1",
-                                 temperature);
+            const double temperature = objective_->temperature();
+            require_temperature(temperature);
             const Var normed = tape.run_part(*head_, "norm", [&] {
               return config_.classifier ? final_norm_(tape, in) : head_input(tape, in, temperature);
             });
             return tape.run_part(*head_, "loss", [&] {
               if (config_.classifier) return score_loss(tape, normed, work);
               if (sequences != nullptr) return sequence_loss(tape, normed, work, *sequences);
-              return head_loss(tape, normed, work, *work.batch, work.placed, {});
+              Var loss;
+              objective_->around(tape.context(),
+                                 [&] { loss = head_loss(tape, normed, work, *work.batch, work.placed, {}); });
+              return loss;
             });
           }};
 }
@@ -212,20 +218,48 @@ Tensor Decoder::head_hidden(Tape& tape, const Var& hidden) {
   return normed;
 }
 
+Tensor Decoder::logits_part(Tape& tape, const Var& input) {
+  const Tensor part = head_tiles_.empty() ? linear(tape, input, head_weight_, head_bias_, WeightLayout::out_in).value
+                                          : tiled_logits(tape, input, head_tiles_);
+  if (const AddedLogits added = added_logits(tape, input); added.adapts())
+    tape.context().run(
+        MatMul{.a = added.z.value, .b = added.b.value(), .c = part, .transpose_b = true, .accumulate = true});
+  return part;
+}
+
+Tensor Decoder::whole_logits(const Context& context, const Tensor& part) const {
+  const Tensor logits = gather_columns(context, part, config_.vocab_size, ranks_);
+  if (config_.logit_softcap > 0) context.run(Softcap{.x = logits, .cap = config_.logit_softcap});
+  return logits;
+}
+
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   Tensor part;
   tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
-    const Var normed = head_input(inner, in);
-    part = head_tiles_.empty() ? linear(inner, normed, head_weight_, head_bias_, WeightLayout::out_in).value
-                               : tiled_logits(inner, normed, head_tiles_);
-    if (const AddedLogits added = added_logits(inner, normed); added.adapts())
-      inner.context().run(
-          MatMul{.a = added.z.value, .b = added.b.value(), .c = part, .transpose_b = true, .accumulate = true});
+    part = logits_part(inner, head_input(inner, in));
     return in;
   });
-  const Tensor logits = gather_columns(tape.context(), part, config_.vocab_size, ranks_);
-  if (config_.logit_softcap > 0) tape.context().run(Softcap{.x = logits, .cap = config_.logit_softcap});
-  return logits;
+  return whole_logits(tape.context(), part);
+}
+
+Tensor Decoder::head_inputs(const Context& context, const Batch& batch, double temperature) {
+  require_temperature(temperature);
+  return run_batch(context, batch, config_.token_width(), [&](Tape& tape, const Var& hidden) {
+    Tensor rows;
+    tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
+      rows = head_input(inner, in, temperature).value;
+      return in;
+    });
+    return rows;
+  });
+}
+
+void Decoder::with_head(const Context& context, const std::function<void(const LogitsOfRows& logits_of)>& body) {
+  Tape tape(context, /*recording=*/false);
+  tape.run_unit(*head_, {}, [&](Tape& inner, const Var& in) {
+    body([&](const Tensor& rows) { return whole_logits(context, logits_part(inner, Tape::constant(rows))); });
+    return in;
+  });
 }
 
 }  // namespace nought

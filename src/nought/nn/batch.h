@@ -49,9 +49,10 @@ inline constexpr int32_t kIgnoredTarget = -100;
 /// tokens are none of those over which means are taken.
 /// row_keys: of a batch to train on, a number for each row that random numbers of the forward pass (dropout) are drawn
 /// by: the same wherever the row is computed, and another one each time that the row is read. Empty: nothing is
-/// dropped. sequences: for objectives over them; host code alone reads them, and the weights are what each target
-/// counts in the log-probability of its sequence. Host code makes a batch and reads it (Memory::host_pool()); kernels
-/// get that of on_device().
+/// dropped. teacher: [tokens, width], what a teacher's logits of each token are products of (nn/distil_objective.h); it
+/// lies on the device. sequences: for objectives over them; host code alone reads them, and the weights are what each
+/// target counts in the log-probability of its sequence. Host code makes a batch and reads it (Memory::host_pool());
+/// kernels get that of on_device().
 struct Batch {
   Tensor input_ids, targets;
   std::vector<std::vector<int32_t>> document_starts = {};
@@ -59,6 +60,7 @@ struct Batch {
   bool placeholder = false;
   std::vector<uint64_t> row_keys = {};
   BatchSequences sequences = {};
+  Tensor teacher = {};
 };
 
 /// The batch where kernels read it.
@@ -69,7 +71,8 @@ inline Batch on_device(const Context& context, const Batch& batch) {
           context.on_device(batch.weights),
           batch.placeholder,
           batch.row_keys,
-          {}};
+          {},
+          batch.teacher};
 }
 
 }  // namespace nought

@@ -6,6 +6,7 @@
 // nn/sequence_objective.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "nought/autograd/functions.h"
@@ -32,6 +33,10 @@ class Objective {
   /// What the head over tiles of a vocabulary reads of the batch, which host code reads. ConfigError unless the loss is
   /// cross-entropy: no logits of whole rows are made.
   virtual TiledTargets targets_of_tiles(const Context& context, const Batch& batch, const VocabularyTiles& tiles) const;
+  /// What logits are divided by.
+  virtual double temperature() const { return 1; }
+  /// Runs the pass of a head over a batch: what the objective needs of others for it is there meanwhile.
+  virtual void around(const Context& /*context*/, const std::function<void()>& pass) const { pass(); }
   /// What the batch, which host code reads, counts in the mean of a step: the step's loss and gradients are divided by
   /// the sum of these over its micro-batches and ranks.
   virtual double weight(const Batch& batch) const = 0;

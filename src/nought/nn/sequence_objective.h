@@ -44,8 +44,6 @@ class WeighedObjective : public Objective {
                                        std::span<const double> /*entropies*/, Communicator* parts) const {
     return weigh(context, batch, losses, parts);
   }
-  /// What logits are divided by.
-  virtual double temperature() const { return 1; }
 
  private:
   CrossEntropyObjective tokens_;
