@@ -51,6 +51,21 @@ TEST(Preference, what_is_no_pair_is_refused) {
   EXPECT_THAT(refusal(R"({"prompt": [], "chosen": [], "rejected": []})"), HasSubstr("\"chosen\" has no message"));
 }
 
+TEST(Completed, end_with_the_answer_of_an_assistant) {
+  const LabelledRecord text = read_completed(OrderedJson::parse(R"({"prompt": "Sky?", "completion": " Blue"})"));
+  EXPECT_EQ(text.prompt.text + "|" + text.completion.text, "Sky?| Blue");
+  const LabelledRecord chat = read_completed(OrderedJson::parse(
+      R"({"messages": [{"role": "user", "content": "Sky?"}, {"role": "assistant", "content": "Blue"}]})"));
+  EXPECT_TRUE(chat.conversational);
+  ASSERT_EQ(chat.prompt.messages.size(), 1U);
+  EXPECT_EQ(chat.completion.messages.at(0).content, "Blue");
+  const auto refusal = [](const char* json) {
+    return message_of<ConfigError>([&] { read_completed(OrderedJson::parse(json)); });
+  };
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "Sky?"}]})"), HasSubstr("must end with an answer"));
+  EXPECT_THAT(refusal(R"({"prompt": "Sky?"})"), HasSubstr("has no \"completion\""));
+}
+
 TEST(ScoredTexts, have_labels_of_their_problem) {
   const ScoredRecord text = read_scored(OrderedJson::parse(R"({"review": "good", "label": true})"), "review");
   EXPECT_EQ(text.text.text, "good");

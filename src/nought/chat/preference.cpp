@@ -1,6 +1,7 @@
 #include "nought/chat/preference.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "nought/base/error.h"
 #include "nought/chat/record_json.h"
@@ -58,8 +59,10 @@ bool is_labelled(const OrderedJson& record) {
          record["label"].is_boolean();
 }
 
-LabelledRecord read_labelled(const OrderedJson& json) {
-  require<ConfigError>(is_labelled(json), "expected \"prompt\", \"completion\" and \"label\", which is true or false");
+namespace {
+
+/// Without a label.
+LabelledRecord read_answered(const OrderedJson& json) {
   const OrderedJson &prompt = answer_of(json, "prompt"), &completion = answer_of(json, "completion");
   require<ConfigError>(prompt.is_array() == completion.is_array(),
                        "of \"prompt\" and \"completion\" one is a text and the other a list of messages");
@@ -67,8 +70,33 @@ LabelledRecord read_labelled(const OrderedJson& json) {
   return {.conversational = completion.is_array(),
           .prompt = part_of(prompt),
           .completion = part_of(completion),
-          .desirable = json["label"].get<bool>(),
+          .desirable = false,
           .variables = template_variables(json)};
+}
+
+}  // namespace
+
+LabelledRecord read_labelled(const OrderedJson& json) {
+  require<ConfigError>(is_labelled(json), "expected \"prompt\", \"completion\" and \"label\", which is true or false");
+  LabelledRecord record = read_answered(json);
+  record.desirable = json["label"].get<bool>();
+  return record;
+}
+
+LabelledRecord read_completed(const OrderedJson& json) {
+  require<ConfigError>(json.is_object(), "expected an object with \"prompt\" and \"completion\", or \"messages\"");
+  if (!json.contains("messages")) return read_answered(json);
+  std::vector<ChatMessage> messages = read_messages(answer_of(json, "messages"));
+  require<ConfigError>(messages.size() > 1 && messages.back().role == "assistant",
+                       "\"messages\" must end with an answer of an assistant, after a message that it answers");
+  LabelledRecord record{.conversational = true,
+                        .prompt = {},
+                        .completion = {.text = {}, .messages = {messages.back()}},
+                        .desirable = false,
+                        .variables = template_variables(json)};
+  messages.pop_back();
+  record.prompt.messages = std::move(messages);
+  return record;
 }
 
 PromptRecord read_prompt(const OrderedJson& json) {

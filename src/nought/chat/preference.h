@@ -23,7 +23,7 @@ struct PreferenceRecord {
   jinja::Value variables;             // see template_variables()
 };
 
-/// A prompt, an answer to it, and whether it is wanted.
+/// A prompt, an answer to it, and whether it is wanted, if that is known.
 struct LabelledRecord {
   bool conversational = false;
   PreferencePart prompt, completion;
@@ -58,6 +58,8 @@ ScoredRecord read_scored(const OrderedJson& record, const std::string& field);
 bool is_labelled(const OrderedJson& record);
 /// Reads {"prompt", "completion", "label"}: texts, or lists of messages. ConfigError.
 LabelledRecord read_labelled(const OrderedJson& record);
+/// Reads {"prompt", "completion"}, or {"messages"}, of which the last is the answer: it needs no label. ConfigError.
+LabelledRecord read_completed(const OrderedJson& record);
 /// The two answers of a pair as answers with labels.
 std::vector<LabelledRecord> unpaired(const PreferenceRecord& record);
 

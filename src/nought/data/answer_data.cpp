@@ -105,6 +105,15 @@ class AnswerData::Encoder final : public CorpusVisitor {
     add(std::move(prompt), {});
     out_.columns_.push_back(record.columns);
   }
+  void completed(const LabelledRecord& record) override {
+    if (options_.form != AnswerForm::completed) refuse();
+    Encoded answer = encode(record, record.completion);
+    require<ConfigError>(answer.begin > 0, "the prompt has no token");
+    if (answer.torn) count(out_.counts_.torn_prompts);
+    if (answer.begin >= options_.max_length || answer.begin > options_.max_prompt) return count(out_.counts_.no_room);
+    require<ConfigError>(answer.begin < std::ssize(answer.ids), "the answer has no token");
+    add(std::move(answer), {});
+  }
   /// The answers that wait for more neighbours get no more.
   void finish_block() {
     for (size_t i = 0; i < block_.size(); ++i) {
@@ -179,9 +188,10 @@ void AnswerData::add(const fs::path& file, const Tokenizer& tokenizer, const Ans
                        "{}: token files hold no pairs of answers: name the JSON files that they were made of",
                        file.string());
   CorpusOptions corpus = options.corpus;
-  corpus.format = options.form == AnswerForm::scored    ? CorpusFormat::scored
-                  : options.form == AnswerForm::prompts ? CorpusFormat::prompts
-                                                        : CorpusFormat::preference;
+  corpus.format = options.form == AnswerForm::scored      ? CorpusFormat::scored
+                  : options.form == AnswerForm::prompts   ? CorpusFormat::prompts
+                  : options.form == AnswerForm::completed ? CorpusFormat::completions
+                                                          : CorpusFormat::preference;
   corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, static_cast<size_t>(std::max<int64_t>(most_bytes, 1)));
   CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
   Encoder encoder(options, tokenizer, *this);
@@ -208,6 +218,10 @@ AnswerData AnswerData::read(std::span<const DataSource> sources, const Tokenizer
                        "the data has no prompt of at most {} tokens: {} are longer; raise alignment.max_length, or "
                        "lower max_completion_length",
                        options.max_length, data.counts_.no_room);
+  require<ConfigError>(data.num_pairs() > 0 || options.form != AnswerForm::completed,
+                       "the data has no answer to learn from: the prompts of all {} leave it no room; raise "
+                       "alignment.max_length",
+                       data.counts_.no_room);
   require<ConfigError>(data.num_pairs() > 0,
                        "the data has no pair of answers to train on: {} have the same answer twice, {} prompts are as "
                        "long as max_length {}, and of {} a text is longer",
@@ -313,6 +327,16 @@ std::vector<std::string> AnswerData::notes() const {
     return {fmt::format(
         "{} of {} prompts have more than {} tokens (max_length less max_completion_length): they are left out",
         counts_.no_room, all, max_length_)};
+  if (form_ == AnswerForm::completed) {
+    if (counts_.no_room > 0)
+      notes.push_back(
+          fmt::format("{} of {} prompts leave no room for an answer: they are left out", counts_.no_room, all));
+    if (counts_.cut > 0)
+      notes.push_back(
+          fmt::format("{} of {} answers with their prompts are longer than max_length {}: their ends are cut",
+                      counts_.cut, num_pairs(), max_length_));
+    return notes;
+  }
   if (counts_.too_long > 0)
     notes.push_back(fmt::format("{} of {} pairs have a text longer than max_length {}: they are left out",
                                 counts_.too_long, all, max_length_));

@@ -23,7 +23,8 @@ enum class AnswerForm : uint8_t {
   labelled,  // an answer that was judged, and its prompt with the answer of the one before it
   rewards,   // pairs whose texts are scored whole
   scored,    // a text, and what a classifier should say of it; the second is empty
-  prompts    // a prompt, which has no answer yet; the second is empty
+  prompts,   // a prompt, which has no answer yet; the second is empty
+  completed  // a prompt with its answer; the second is empty
 };
 
 struct AnswerDataOptions {
@@ -31,6 +32,8 @@ struct AnswerDataOptions {
   /// Tokens of a prompt with an answer: what is longer is cut at its end. prompts: of a prompt, and longer ones are
   /// left out.
   int64_t max_length = 1024;
+  /// completed: tokens of a prompt; longer ones are left out.
+  int64_t max_prompt = INT64_MAX;
   /// labelled: partners are those of blocks of so many neighbours; the first has the answer of the last.
   int64_t block = 1;
   /// scored: what may be asked of the classifier; no labels: texts need not say it, and nobody reads it.
@@ -42,7 +45,7 @@ struct AnswerDataOptions {
 /// What was left out, or cut.
 struct AnswerCounts {
   int64_t cut = 0;           // answers that were longer
-  int64_t no_room = 0;       // pairs whose prompt alone is as long as max_length
+  int64_t no_room = 0;       // pairs whose prompt alone is as long as max_length, or longer than max_prompt
   int64_t too_long = 0;      // rewards: pairs of which a text is longer than max_length
   int64_t same = 0;          // pairs whose answers have the same tokens
   int64_t torn_prompts = 0;  // pairs whose prompt's last tokens are others once an answer follows

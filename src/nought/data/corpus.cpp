@@ -59,7 +59,9 @@ std::string describe_kind(const fs::path& file, const CorpusKind& kind, const Co
                           const Tokenizer& tokenizer) {
   if (kind.format == CorpusFormat::chat) return describe_chats(kind, template_of(options, tokenizer));
   if (is_of_answers(kind.format)) {
-    const std::string what = kind.format == CorpusFormat::prompts ? "prompts" : "judged answers";
+    const std::string what = kind.format == CorpusFormat::prompts       ? "prompts"
+                             : kind.format == CorpusFormat::completions ? "prompts with answers"
+                                                                        : "judged answers";
     return what + (kind.form ? fmt::format(", written as {}", template_of(options, tokenizer).name()) : " in text");
   }
   if (kind.format == CorpusFormat::jsonl)
@@ -193,6 +195,7 @@ void visit_record(std::string_view line, CorpusFormat format, const std::string&
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
   if (format == CorpusFormat::scored) return visitor.scored(read_scored(parsed<OrderedJson>(line), name));
   if (format == CorpusFormat::prompts) return visitor.prompt(read_prompt(parsed<OrderedJson>(line)));
+  if (format == CorpusFormat::completions) return visitor.completed(read_completed(parsed<OrderedJson>(line)));
   if (is_of_answers(format)) {
     const auto record = parsed<OrderedJson>(line);
     return is_labelled(record) ? visitor.labelled(read_labelled(record)) : visitor.preference(read_preference(record));
@@ -280,6 +283,10 @@ void CorpusVisitor::scored(const ScoredRecord& /*record*/) {
 void CorpusVisitor::prompt(const PromptRecord& /*record*/) {
   fail<ConfigError>(
       "is a prompt alone: alignment.method = \"grpo\" in a run's file learns from answers to such prompts");
+}
+
+void CorpusVisitor::completed(const LabelledRecord& /*record*/) {
+  fail<ConfigError>("is an answer to imitate: alignment.method = \"gkd\" in a run's file learns from such answers");
 }
 
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {

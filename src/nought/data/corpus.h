@@ -95,11 +95,13 @@ class CorpusVisitor {
   /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
   virtual void conversation(const ChatRecord& record) = 0;
-  /// ConfigError unless the visitor is one for pairs, for answers with labels, for texts with scores, or for prompts.
+  /// ConfigError unless the visitor is one for pairs, for answers with labels, for texts with scores, for prompts, or
+  /// for answers that are imitated.
   virtual void preference(const PreferenceRecord& record);
   virtual void labelled(const LabelledRecord& record);
   virtual void scored(const ScoredRecord& record);
   virtual void prompt(const PromptRecord& record);
+  virtual void completed(const LabelledRecord& record);
 };
 
 /// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a

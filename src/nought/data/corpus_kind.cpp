@@ -189,10 +189,12 @@ CorpusKind corpus_kind(const fs::path& file, std::string_view text, const Corpus
   if (options.format && is_of_answers(*options.format)) {
     const bool scored = options.format == CorpusFormat::scored;
     const bool prompts = options.format == CorpusFormat::prompts;
-    const bool messages = (prompts && record.is_object() && record.contains("prompt") && record["prompt"].is_array()) ||
-                          (scored && record.is_object() && record.contains("messages")) ||
-                          (is_preference(record) && record["chosen"].is_array()) ||
-                          (is_labelled(record) && record["completion"].is_array());
+    const bool completions = *options.format == CorpusFormat::completions;
+    const bool messages =
+        ((prompts || completions) && record.is_object() && record.contains("prompt") && record["prompt"].is_array()) ||
+        ((scored || completions) && record.is_object() && record.contains("messages")) ||
+        (is_preference(record) && record["chosen"].is_array()) ||
+        (is_labelled(record) && record["completion"].is_array());
     return {*options.format, layout, messages ? std::optional(ConversationForm::messages) : std::nullopt};
   }
   if (options.format) return {*options.format, layout, form};
