@@ -8,8 +8,8 @@
 #include "nought/base/math.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/data/answer_batch.h"
-#include "nought/infer/rollout.h"
 #include "nought/tensor/random.h"
+#include "nought/train/draw_answers.h"
 
 namespace nought {
 
@@ -20,17 +20,6 @@ namespace {
 constexpr int64_t kRowSizes = 8;
 
 OrderedJson ordered_number(double value) { return std::isnan(value) ? OrderedJson() : OrderedJson(value); }
-
-RolloutOptions rollout_options(const AlignmentPlan& plan, const std::vector<int32_t>& stop_ids, int64_t at_once) {
-  return {.max_completion_length = plan.policy_loss.max_completion_length,
-          .sampling = {.temperature = plan.policy_loss.temperature,
-                       .top_k = plan.sampling.top_k,
-                       .top_p = plan.sampling.top_p,
-                       .min_p = plan.sampling.min_p,
-                       .repetition_penalty = plan.sampling.repetition_penalty},
-          .stop_ids = stop_ids,
-          .sequences = at_once};
-}
 
 void add_lengths(const std::string& name, const std::vector<double>& lengths, NamedNumbers& numbers) {
   if (lengths.empty()) return;
@@ -50,29 +39,13 @@ PolicyAnswers::PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const Ans
 
 std::vector<std::vector<int32_t>> PolicyAnswers::draw(const std::vector<int64_t>& prompts,
                                                       const std::string& occasion) const {
-  ShardedModel& model = setup_.model;
-  model.settle();  // ranks make different passes from here on
   std::vector<AnswerRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i)
     for (int64_t member = 0; member < options_.generations; ++member)
       requests.push_back({prompts_->answer(2 * prompts[i]).ids,
                           stable_hash(fmt::format("{} {} {} {}", setup_.plan.seed, occasion, i, member))});
-  // Ranks that gather parameters or spread experts make the same passes; others write a share of the answers each.
-  Communicator& samples = model.mesh().group(Group::samples);
-  const bool together = setup_.plan.layout.writes_answers_together();
-  const auto count = std::ssize(requests);
-  const Interval own =
-      together ? Interval{0, count}
-               : Interval{count * samples.rank() / samples.size(), count * (samples.rank() + 1) / samples.size()};
-  model.expect(setup_.decoder.passes(/*backward=*/false));
-  std::vector<std::vector<int32_t>> answers =
-      write_answers(setup_.decoder, model.context(), model.options().dtype,
-                    std::span(requests).subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size())),
-                    rollout_options(alignment(), setup_.stop_ids, options_.at_once));
-  model.expect({});
-  if (together || samples.size() == 1) return answers;
-  return answers_of_ranks(samples, model.context(), answers, ceil_div(count, int64_t{samples.size()}),
-                          alignment().policy_loss.max_completion_length);
+  return draw_answers(setup_.plan, setup_.model, setup_.decoder, requests,
+                      rollout_options(alignment(), setup_.stop_ids, options_.at_once));
 }
 
 void PolicyAnswers::write(const std::vector<int64_t>& prompts, const std::string& occasion) {
