@@ -165,6 +165,26 @@ TEST(Alignment, rloo_has_trls_keys_and_defaults) {
             std::string::npos);
 }
 
+TEST(Alignment, gkd_has_trls_keys_and_defaults) {
+  const AlignmentPlan plan = alignment(R"({"method": "gkd", "teacher_model": "big"})");
+  EXPECT_EQ(plan.distillation->beta, 0.5);
+  EXPECT_EQ(plan.distillation->own_share, 0.5);
+  EXPECT_TRUE(plan.writes_answers() && !plan.of_rewards() && !plan.has_reference());
+  EXPECT_EQ(plan.answers_per_sample(), 1);
+  EXPECT_EQ(plan.describe(), "gkd, teacher_model big, beta 0.5, lmbda 0.5, temperature 0.9, max_new_tokens 128");
+  EXPECT_FALSE(alignment(R"({"method": "gkd", "lmbda": 0})").writes_answers());
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "gkd"}})").schedule.peak_lr, 2e-5);
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "gkd"}})").data.format, CorpusFormat::completions);
+  EXPECT_NE(refusal(R"({"method": "gkd", "beta": 2})").find("alignment.beta: expected a number from 0 to 1"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "gkd", "ref_model": "r"})").find("gkd asks no reference model"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "gkd", "top_k": 3})").find("only grpo and rloo read it"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "grpo", "lmbda": 0.1})").find("only gkd reads it"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "gkd", "teacher_model": "t", "max_length": 64, "max_new_tokens": 64})")
+                .find("leaves no token for a prompt"),
+            std::string::npos);
+}
+
 TEST(Alignment, grpo_is_judged_by_rewards) {
   const AlignmentPlan plan = alignment(R"({"method": "grpo", "reward_weights": [1, 0.5], "reward_funcs": [
       {"type": "exact_match", "extract": "number"}, {"type": "regex", "name": "form", "pattern": "^<think>"}]})");

@@ -61,6 +61,9 @@ RunPlan EvalOptions::plan(int world_size) const {
   RunPlan plan = resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings,
                                          names_gpu(launch.device)),
                          world_size);
+  require<ConfigError>(!plan.alignment.distillation,
+                       "alignment.method = gkd: only a run has a teacher to compare with, whose validations have "
+                       "eval_loss: leave out the RUN.json, and name the data with --data");
   plan.model_found = true;
   plan.alignment.without_labels = without_labels;
   require<ConfigError>(!plan.data.sources.empty(), "no data to evaluate with: --data FILE, or a RUN.json that has it");

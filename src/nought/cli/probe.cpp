@@ -22,6 +22,7 @@
 #include "nought/train/probe_pairs.h"
 #include "nought/train/probe_policy.h"
 #include "nought/train/probe_scores.h"
+#include "nought/train/teacher.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/model_source.h"
 
@@ -36,8 +37,13 @@ struct ProbeOptions {
   LaunchOptions launch;
   bool gradients = false, logprobs = false;
 
+  /// The plan with the folder of its teacher, which --reference names as well.
+  RunPlan with_teacher(RunPlan plan) const {
+    if (plan.alignment.distillation && !reference.empty()) plan.alignment.teacher_model = reference;
+    return plan;
+  }
   RunPlan plan(int world_size) const {
-    return resolve(load_run_config(run_file, overrides, names_gpu(launch.device)), world_size);
+    return with_teacher(resolve(load_run_config(run_file, overrides, names_gpu(launch.device)), world_size));
   }
 };
 
@@ -67,7 +73,8 @@ void validate_probe(const ProbeOptions& options) {
     require_heads_for(source.config(), plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
   require_stages(plan, source.config());
   const Context context = Context::cpu();
-  require<ConfigError>(options.reference.empty() || plan.alignment.has_reference() || plan.alignment.of_rewards(),
+  require<ConfigError>(options.reference.empty() || plan.alignment.has_reference() || plan.alignment.of_rewards() ||
+                           plan.alignment.distillation,
                        "--reference {}: alignment.method = {} asks no reference model", options.reference,
                        enum_name(plan.alignment.method));
   if (scores(plan, source.config())) {
@@ -75,7 +82,12 @@ void validate_probe(const ProbeOptions& options) {
     read_score_input(context, options.input, source.config(), plan.alignment.method == AlignmentMethod::reward);
     return require_output_folder(options);
   }
-  if (plan.alignment.of_answers()) {
+  if (plan.alignment.distillation) {
+    require<ConfigError>(!plan.alignment.teacher_model.empty(),
+                         "alignment.method = gkd: nobody teaches: give --reference, the folder of the teacher");
+    check_teacher(plan, source.config().vocab_size);
+  }
+  if (plan.alignment.of_answers() && !plan.alignment.distillation) {
     require<ConfigError>(!options.logprobs, "--logprobs: pairs have policy_logps: leave it out");
     if (plan.alignment.of_rewards()) {
       read_policy_input(context, options.input, source.config().vocab_size, plan.alignment);
@@ -147,9 +159,13 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   if (options.gradients) apply(plan.layout.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
-  const ProbeSteps steps{.micro_batches = plan.layout.accumulation,
-                         .schedule = schedule_at(mesh, plan.layout.pipeline)};
-  if (plan.alignment.of_answers() || decoder.config().classifier) {
+  ProbeSteps steps{.micro_batches = plan.layout.accumulation, .schedule = schedule_at(mesh, plan.layout.pipeline)};
+  std::optional<Teacher> teacher;
+  if (plan.alignment.distillation) {
+    teacher.emplace(plan, mesh, context);
+    decoder.set_objective(teacher->objective(plan.alignment.distillation->beta));
+    steps.prepare = [&teacher](std::span<Batch> batches) { teacher->ask(batches); };
+  } else if (plan.alignment.of_answers() || decoder.config().classifier) {
     const ProbeOutput output = decoder.config().classifier ? probe_scores_of(options, plan, model, decoder, steps)
                                                            : probe_pairs_of(options, plan, model, decoder, steps);
     if (world.rank() != 0) return;
@@ -191,7 +207,7 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option(
       "--reference", options->reference,
       "With alignment.method = dpo or kto: the folder of the reference model (default: MODEL_DIR without "
-      "adapters)");
+      "adapters); with gkd: that of the teacher");
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   command->add_flag("--logprobs", options->logprobs,
                     "Write the log-probability of each label, too: those of tokens that generate --logprobs wrote");

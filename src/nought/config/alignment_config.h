@@ -52,6 +52,9 @@ struct AlignmentConfig {
   Setting<int64_t> num_labels;
   Setting<ProblemType> problem_type;
   Setting<int64_t> max_length{1024};
+  Setting<std::string> teacher_model;
+  Setting<double> lmbda{0.5};
+  Setting<int64_t> max_new_tokens{128};
   Setting<std::string> ref_model;
   Setting<bool> precompute_ref_log_probs{false};
 
@@ -60,7 +63,8 @@ struct AlignmentConfig {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
       "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), texts with labels (classify: "
-      "a classifier of transformers), or answers that the model writes itself (grpo, rloo); the others are refused");
+      "a classifier of transformers), answers that the model writes itself (grpo, rloo), or what a teacher says of "
+      "answers (gkd); ppo is refused");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
@@ -68,7 +72,8 @@ struct AlignmentConfig {
     v("loss_weights", loss_weights, "what each loss of the list counts; default: 1");
     v("beta", beta,
       "how much a departure from the reference model counts (default: 0.1; grpo: 0; rloo: 0.05, taken off rewards); of "
-      "ipo, the strength of its regularizer");
+      "ipo, the strength of its regularizer; gkd: between KL(teacher || model), 0, and KL(model || teacher), 1 "
+      "(default: 0.5)");
     v("label_smoothing", label_smoothing,
       "the share of pairs that are taken to be the wrong way round: robust, exo_pair, and cpo's sigmoid and simpo");
     v("ld_alpha", ld_alpha, "dpo: what tokens beyond the shorter answer of a pair count; not given = 1");
@@ -88,7 +93,8 @@ struct AlignmentConfig {
     v("scale_rewards", scale_rewards,
       "grpo: what advantages are divided by: the standard deviation of their group, of the batch, or none");
     v("temperature", temperature,
-      "grpo, rloo: what logits are divided by, when answers are sampled and when they are learned");
+      "grpo, rloo, gkd: what logits are divided by, when answers are sampled and when they are learned (gkd: 0.9 if it "
+      "is not given)");
     v("top_k", top_k, "grpo, rloo: answers are of the k likeliest tokens at each place alone; 0: of all");
     v("top_p", top_p, "grpo, rloo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
     v("min_p", min_p, "grpo, rloo: of tokens that are at least p times as likely as the likeliest; not given: of all");
@@ -122,6 +128,9 @@ struct AlignmentConfig {
       "classify: single_label_classification, regression or multi_label_classification; default: that of the model, "
       "else regression of one label and single_label_classification of several");
     v("max_length", max_length, "tokens of a prompt with an answer: what is longer is cut at its end");
+    v("teacher_model", teacher_model, "gkd: the folder of the teacher, whose vocabulary is that of the model");
+    v("lmbda", lmbda, "gkd: the share of steps whose answers the model writes itself");
+    v("max_new_tokens", max_new_tokens, "gkd: the most tokens of an answer that the model writes");
     v("ref_model", ref_model,
       "dpo, kto, grpo and rloo with a beta: the folder of the reference model, of the same shape; default: the model "
       "that the "

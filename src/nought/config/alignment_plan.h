@@ -44,6 +44,12 @@ struct AnswerSampling {
   double top_p = 1, min_p = 0, repetition_penalty = 1;
 };
 
+/// How a model learns from a teacher: GKD (arXiv 2306.13649), with the names and defaults of TRL's GKDConfig.
+struct Distillation {
+  double own_share = 0.5;  // lmbda: of steps whose answers the model writes itself
+  double beta = 0.5;       // between KL(teacher || model), 0, and KL(model || teacher), 1
+};
+
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
@@ -67,7 +73,9 @@ struct AlignmentPlan {
   std::optional<ProblemType> problem = {};  // what they mean, if it is said
   bool without_labels = false;              // texts are only scored, and need none
   std::optional<double> ld_alpha = {};      // what tokens beyond the shorter answer of a pair count
-  std::string ref_model = {};               // the folder of the reference model; "": the model that the run begins with
+  std::optional<Distillation> distillation = {};  // gkd
+  std::string teacher_model = {};                 // the same: the folder of the teacher
+  std::string ref_model = {};  // the folder of the reference model; "": the model that the run begins with
 
   /// "dpo, sigmoid x 1, beta 0.1": what a resumed run should not have changed.
   std::string describe() const;
@@ -83,6 +91,8 @@ struct AlignmentPlan {
   bool learns_again(int64_t accumulation) const { return steps_of_answers(accumulation) * iterations > 1; }
   /// Whether it learns from rewards of answers that the model writes itself.
   bool of_rewards() const { return method == AlignmentMethod::grpo || method == AlignmentMethod::rloo; }
+  /// Whether some answers are written by the model itself.
+  bool writes_answers() const { return of_rewards() || (distillation && distillation->own_share > 0); }
   /// Whether what the reference says is asked of answers that are new in each step.
   bool keeps_reference() const { return of_rewards() && has_reference(); }
   /// Whether rewards are less where an answer's probability has left that of the reference.
@@ -91,7 +101,7 @@ struct AlignmentPlan {
   bool of_scores() const { return method == AlignmentMethod::reward || method == AlignmentMethod::classify; }
   /// Answers of a sample that are trained.
   int64_t answers_per_sample() const {
-    return of_labels() || of_rewards() || method == AlignmentMethod::classify ? 1 : 2;
+    return of_labels() || of_rewards() || method == AlignmentMethod::classify || method == AlignmentMethod::gkd ? 1 : 2;
   }
   /// Whether it learns from answers that were judged, as pairs or one by one.
   bool of_answers() const { return method != AlignmentMethod::sft; }

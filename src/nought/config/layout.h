@@ -60,6 +60,7 @@ struct Layout {
   bool keeps_reference = false;  // a second model, whose weights are frozen, is asked in each step
   bool asks_itself = false;      // the model says what it says of answers before it learns from them
   std::vector<std::shared_ptr<const ModelConfig>> judges = {};  // models that score answers, frozen like a reference
+  std::shared_ptr<const ModelConfig> teacher = {};              // a model that the run imitates, likewise
   bool has_written = false, has_known = false;  // answers have a number for each token: see BatchSequences
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};

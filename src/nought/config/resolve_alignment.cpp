@@ -179,6 +179,7 @@ void take_classify(Resolver& r) {
 CorpusFormat format_of_answers(const AlignmentPlan& alignment) {
   if (alignment.method == AlignmentMethod::classify) return CorpusFormat::scored;
   if (alignment.of_rewards()) return CorpusFormat::prompts;
+  if (alignment.method == AlignmentMethod::gkd) return CorpusFormat::completions;
   return alignment.of_labels() ? CorpusFormat::unpaired : CorpusFormat::preference;
 }
 
@@ -204,6 +205,10 @@ void refuse_unless(const Resolver& r, const char* key, bool given, std::initiali
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
   if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
+  if (distillation)
+    return text + fmt::format(", teacher_model {}, beta {}, lmbda {}, temperature {}, max_new_tokens {}", teacher_model,
+                              distillation->beta, distillation->own_share, policy_loss.temperature,
+                              policy_loss.max_completion_length);
   if (of_rewards()) {
     text += leave_one_out ? fmt::format(", beta {}", leave_one_out->beta)
                           : fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
@@ -274,6 +279,7 @@ void check_alignment(const Resolver& r) {
   refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
          "pairs are spread over ranks by their length: remove it");
   check_rewards(r);
+  check_distillation(r);
   refuse(plan.alignment.of_scores() && plan.adapts(), "an adapter",
          "adapters of a model whose head is new are not supported yet: remove it");
   refuse(plan.alignment.of_scores() && plan.sample.has_value(), "training.sample_prompt",
@@ -288,9 +294,10 @@ void resolve_alignment(Resolver& r) {
   plan.method = config.method.value;
   refuse_keys_of_scores(r);
   refuse_keys_of_rewards(r);
+  refuse_keys_of_distillation(r);
   if (plan.method == AlignmentMethod::sft) return;
   r.note("alignment.method", r.section_value("alignment.method", config.method));
-  if (!plan.of_scores() && !plan.of_rewards()) take_beta(r);
+  if (!plan.of_scores() && !plan.of_rewards() && plan.method != AlignmentMethod::gkd) take_beta(r);
   if (plan.of_rewards()) take_policy_beta(r);
   take_reference(r);
   switch (plan.method) {
@@ -309,8 +316,10 @@ void resolve_alignment(Resolver& r) {
     case AlignmentMethod::grpo:
     case AlignmentMethod::rloo:
       return take_rewards(r);
+    case AlignmentMethod::gkd:
+      return take_distillation(r);
     default:
-      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify, grpo and rloo are",
+      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify, grpo, rloo and gkd are",
                         r.origins.place("alignment.method"), enum_name(plan.method));
   }
 }

@@ -157,7 +157,8 @@ void refuse_keys_of_rewards(const Resolver& r) {
   };
   refuse("epsilon", config.epsilon.given);
   refuse("epsilon_high", config.epsilon_high.given);
-  refuse("temperature", config.temperature.given);
+  refuse_unless(r, "temperature", config.temperature.given,
+                {AlignmentMethod::grpo, AlignmentMethod::rloo, AlignmentMethod::gkd});
   refuse("top_k", config.top_k.given);
   refuse("top_p", config.top_p.given);
   refuse("min_p", config.min_p.given);

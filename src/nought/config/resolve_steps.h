@@ -33,6 +33,14 @@ void check_alignment(const Resolver& r);
 /// ConfigError for a key of the section that is given, but not read by the run's method.
 void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods);
 
+// resolve_distillation.cpp
+/// What gkd reads.
+void take_distillation(Resolver& r);
+/// ConfigError for keys that only gkd reads, and the run's method does not.
+void refuse_keys_of_distillation(const Resolver& r);
+/// ConfigError for layouts that gkd does not know, and where answers have no room.
+void check_distillation(const Resolver& r);
+
 // resolve_buckets.cpp
 void explain_automatic_buckets(Resolver& r);
 void resolve_buckets(Resolver& r);

@@ -79,7 +79,8 @@ void anchor_paths(Json& run, const std::string& run_file, std::vector<std::strin
     if (run.contains(key)) anchor.move(run[key], false);
   if (run.contains("alignment") && run["alignment"].is_object()) {
     Json& alignment = run["alignment"];
-    if (alignment.contains("ref_model")) anchor.move(alignment["ref_model"], true);
+    for (const char* key : {"ref_model", "teacher_model"})
+      if (alignment.contains(key)) anchor.move(alignment[key], true);
     if (alignment.contains("reward_funcs") && alignment["reward_funcs"].is_array())
       for (Json& reward : alignment["reward_funcs"])
         if (reward.is_object() && reward.contains("path")) anchor.move(reward["path"], false);

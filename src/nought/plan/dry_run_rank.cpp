@@ -14,6 +14,7 @@
 #include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
 #include "nought/train/reference_model.h"
+#include "nought/train/teacher.h"
 
 namespace nought {
 
@@ -115,7 +116,7 @@ void exchange_answers(ShardedModel& model, const Layout& layout) {
     const int64_t bytes = bytes_of_answers(layout.rollout_sequences, layout.rollout_new_tokens);
     const std::array<Tensor, 4> all{buffer(kLength), buffer(ranks * kLength), buffer(bytes), buffer(ranks * bytes)};
   }
-  if (layout.ranks == 1) return;
+  if (layout.ranks == 1 || layout.rollout_rewards == 0) return;
   const int64_t scores = rollout_answers(layout) * layout.rollout_rewards;
   { const std::array<Tensor, 2> all{buffer(kLength), buffer(scores * static_cast<int64_t>(sizeof(double)))}; }
   constexpr int64_t kOfSteps = 6, kOfAnswers = 3;  // PolicyNumbers
@@ -180,6 +181,10 @@ void DryRunReference::pass(const Schedules& schedules) {
   engine.set_schedule(schedules);
   ask_of_answers(engine, model_, decoder_, layout_);
 }
+
+void DryRunReference::teach(std::span<Batch> batches) { ask_teacher(model_, decoder_, batches, /*temperature=*/1); }
+
+std::shared_ptr<const Objective> DryRunReference::objective() { return distil_objective(decoder_, 0.5, 1); }
 
 void DryRunRank::begin() {
   if (local) local->begin();

@@ -74,12 +74,16 @@ struct DryRunRank {
   Layout layout_;
 };
 
-/// A model beside that of a rank that is asked in each step (train/reference_model.h, train/reward_model.h).
+/// A model beside that of a rank that is asked in each step (train/reference_model.h, train/reward_model.h,
+/// train/teacher.h).
 class DryRunReference {
  public:
   DryRunReference(const ModelConfig& config, const Layout& layout, const Freezing& freezing, DryRunRank& rank);
   /// What it says of a micro-batch.
   void pass(const Schedules& schedules);
+  /// What a teacher adds to batches; and the loss of what learns from it.
+  void teach(std::span<Batch> batches);
+  std::shared_ptr<const Objective> objective();
 
  private:
   const Layout& layout_;

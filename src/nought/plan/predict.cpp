@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "nought/base/host.h"
 #include "nought/checkpoint/owned_pieces.h"
@@ -14,6 +15,7 @@
 #include "nought/plan/most_memory.h"
 #include "nought/train/reward_model.h"
 #include "nought/train/run_data.h"
+#include "nought/train/teacher.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
 #include "nought/weights/model_source.h"
@@ -49,6 +51,12 @@ Layout layout_of(const RunPlan& plan) {
         layout.judges.push_back(std::make_shared<const ModelConfig>(reward_model_config(plan, reward)));
     layout.rollout_generations = alignment.generations;
     layout.rollout_rewards = std::ssize(alignment.rewards);
+    layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
+  }
+  if (plan.alignment.distillation && !plan.alignment.teacher_model.empty()) {
+    layout.teacher = std::make_shared<const ModelConfig>(teacher_config(plan));
+    if (plan.alignment.writes_answers())
+      layout.rollout_sequences = layout.train_batch() / (layout.writes_answers_together() ? 1 : layout.data_ranks());
     layout.rollout_new_tokens = plan.alignment.policy_loss.max_completion_length;
   }
   if (!plan.sample) return layout;
@@ -135,6 +143,11 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     beside.push_back(std::make_unique<DryRunReference>(config, layout, layout.freezing, rank));
   for (const auto& judge : layout.judges)
     beside.push_back(std::make_unique<DryRunReference>(*judge, layout, Freezing(), rank));
+  std::optional<DryRunReference> teacher;
+  if (layout.teacher) {
+    teacher.emplace(*layout.teacher, layout, Freezing(), rank);
+    decoder.set_objective(teacher->objective());
+  }
   const Schedules schedules = schedules_of(layout, mesh);
   engine.set_schedule(schedules);
 
@@ -156,7 +169,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   };
   const auto step = [&](int64_t micro_batches) {
     const Counters before = count();
-    const std::vector<Batch> batches = make_batches(layout, *context.memory);
+    std::vector<Batch> batches = make_batches(layout, *context.memory);
+    if (teacher) teacher->teach(batches);
     rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
     return difference(count(), before);
   };
@@ -185,6 +199,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   if (layout.evaluation_rows > 0) {
     Batch batch = empty_batch_of(layout, layout.evaluation_rows, *context.memory);
     batch.row_keys.clear();
+    if (teacher) teacher->teach(std::span(&batch, 1));
     engine.evaluate(std::span(&batch, 1), 1);
   }
   // A checkpoint or an export puts the parts of a Unit's parameters together.

@@ -240,8 +240,9 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
   const Context& context = model.context();
   const Communicator& ranks = model.mesh().group(Group::samples);
   const bool first = model.mesh().world().rank() == 0;
-  const std::vector<Batch> batches = probe_batches(input.ids.dim(0), ranks, steps.micro_batches,
-                                                   [&](Interval rows) { return batch_of(context, input, rows); });
+  std::vector<Batch> batches = probe_batches(input.ids.dim(0), ranks, steps.micro_batches,
+                                             [&](Interval rows) { return batch_of(context, input, rows); });
+  if (steps.prepare) steps.prepare(batches);
   Engine engine(model);
   if (steps.schedule) engine.set_schedule(*steps.schedule);
   auto [loss, output] =

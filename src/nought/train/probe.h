@@ -45,6 +45,7 @@ ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients);
 struct ProbeSteps {
   int64_t micro_batches = 1;
   std::optional<Schedules> schedule = {};
+  std::function<void(std::span<Batch>)> prepare = {};  // adds to batches what the objective reads; empty: nothing
 };
 /// This rank's micro-batches of so many examples (rows, pairs): each rank has as many neighbours, the last ones fewer,
 /// in as many micro-batches as any other. batch_of: gets the examples of one; none where none is left.

@@ -106,6 +106,13 @@ std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view to
                      trained == tokens ? "" : fmt::format(", {} of them trained", percent(share)));
 }
 
+std::vector<int32_t> ends_of_answers(const RunData& data, const ModelConfig& config, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = data.stop_ids;
+  for (const int64_t id : config.eos_token_ids) ids.push_back(static_cast<int32_t>(id));
+  if (tokenizer.has_separator()) ids.push_back(tokenizer.separator());
+  return ids;
+}
+
 std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
   return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
 }
@@ -116,6 +123,7 @@ AnswerForm form_of(const AlignmentPlan& plan) {
   if (plan.method == AlignmentMethod::reward) return AnswerForm::rewards;
   if (plan.method == AlignmentMethod::classify) return AnswerForm::scored;
   if (plan.of_rewards()) return AnswerForm::prompts;
+  if (plan.distillation) return AnswerForm::completed;
   return plan.of_labels() ? AnswerForm::labelled : AnswerForm::pairs;
 }
 
@@ -127,6 +135,9 @@ RunData open_pairs(const RunPlan& run, const Tokenizer& tokenizer, std::optional
       .form = form_of(run.alignment),
       .max_length =
           run.layout.seq_length - (run.alignment.of_rewards() ? run.alignment.policy_loss.max_completion_length : 0),
+      .max_prompt = run.alignment.distillation && run.alignment.writes_answers()
+                        ? run.layout.seq_length - run.alignment.policy_loss.max_completion_length
+                        : INT64_MAX,
       .block = run.layout.micro_batch,
       .corpus = corpus_of(plan, files, tokenizer)};
   if (options.form == AnswerForm::scored) {
@@ -191,9 +202,10 @@ std::string DataLook::describe(std::string_view tokenizer) const {
   if (whole->pairs)
     return fmt::format("{}, {}, {} {}", all, describe_tokens(whole->pairs->num_tokens(), whole->targets, tokenizer),
                        whole->pairs->num_pairs(),
-                       whole->pairs->form() == AnswerForm::scored    ? "texts with labels"
-                       : whole->pairs->form() == AnswerForm::prompts ? "prompts"
-                                                                     : "pairs of answers");
+                       whole->pairs->form() == AnswerForm::scored      ? "texts with labels"
+                       : whole->pairs->form() == AnswerForm::prompts   ? "prompts"
+                       : whole->pairs->form() == AnswerForm::completed ? "prompts with answers"
+                                                                       : "pairs of answers");
   const TokenDataset& data = whole->training;
   return fmt::format("{}, {}, {} samples of {} tokens", all,
                      describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),

@@ -11,6 +11,7 @@
 #include "nought/config/run_plan.h"
 #include "nought/data/answer_data.h"
 #include "nought/data/dataset.h"
+#include "nought/models/config.h"
 
 namespace nought {
 
@@ -31,6 +32,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan);
 /// Encodes text files and maps token files. IoError and ConfigError name the file. ConfigError also if no token would
 /// be trained.
 RunData open_data(const RunPlan& run, const Tokenizer& tokenizer);
+/// The tokens that end an answer: of the chat template, of the model, and what ends documents.
+std::vector<int32_t> ends_of_answers(const RunData& data, const ModelConfig& config, const Tokenizer& tokenizer);
 /// "2.87K tokens (tokenizer bytes), 38% of them trained", or nothing of the share if all are.
 std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer);
 /// What look_at_data() has seen.

@@ -45,14 +45,6 @@ BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* w
           .together = plan.layout.read_together()};
 }
 
-/// The tokens that end an answer: of the chat template, of the model, and what ends documents.
-std::vector<int32_t> ends_of_answers(const RunData& data, const Decoder& decoder, const Tokenizer& tokenizer) {
-  std::vector<int32_t> ids = data.stop_ids;
-  for (const int64_t id : decoder.config().eos_token_ids) ids.push_back(static_cast<int32_t>(id));
-  if (tokenizer.has_separator()) ids.push_back(tokenizer.separator());
-  return ids;
-}
-
 constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
 
 }  // namespace
@@ -78,7 +70,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite),
       adapter_(plan_.adapts() ? std::make_unique<AdapterRun>(plan_, world, context) : nullptr),
-      pairs_(data_.pairs && !plan_.alignment.of_rewards()
+      pairs_(data_.pairs && !plan_.alignment.of_rewards() && !plan_.alignment.distillation
                  ? std::make_unique<PairRun>(plan_, data_, batch_layout(plan, mesh_, workers_.get()), model_, decoder_,
                                              engine_)
                  : nullptr),
@@ -87,10 +79,15 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       policy_(plan_.alignment.of_rewards()
                   ? std::make_unique<PolicyRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,
                                                 engine_, reference_.get(), *judges_, *tokenizer_,
-                                                ends_of_answers(data_, decoder_, *tokenizer_))
+                                                ends_of_answers(data_, decoder_.config(), *tokenizer_))
+                  : nullptr),
+      distil_(plan_.alignment.distillation
+                  ? std::make_unique<DistilRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,
+                                                engine_, ends_of_answers(data_, decoder_.config(), *tokenizer_))
                   : nullptr),
       source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())
               : policy_ ? static_cast<const StepSource&>(*policy_)
+              : distil_ ? static_cast<const StepSource&>(*distil_)
                         : *tokens_),
       steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
@@ -294,6 +291,7 @@ StepReport Trainer::step(double flops_per_token) {
   const int64_t bytes_before = steps_.bytes_sent(), made = steps_.made();
   if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
   if (policy_) policy_->begin_step(made);
+  if (distil_) distil_->begin_step(made);
   note_phase(world_, "data");
   std::vector<Batch> batches;
   {
@@ -306,6 +304,7 @@ StepReport Trainer::step(double flops_per_token) {
   const StepResult result = steps_.make(batches, report.lr);
   if (pairs_) report.of_answers = pairs_->metrics(made);
   if (policy_) report.of_answers = policy_->metrics();
+  if (distil_) report.of_answers = distil_->end_step();
   report.staleness = steps_.staleness();
   if (before) report.staleness->waited -= before->waited;
   report.loss = result.loss;
@@ -409,6 +408,7 @@ void Trainer::validate() {
   const Evaluation result =
       pairs_    ? pairs_->validate()
       : policy_ ? policy_->validate()
+      : distil_ ? distil_->validate()
                 : evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.layout.evaluation_rows);
   recorder_.forget();
   // What is compared are checkpoints: those that are due, and the last.

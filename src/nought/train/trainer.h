@@ -1,5 +1,5 @@
 // Trainer: carries out a run's plan: builds the model, loads weights or a checkpoint, opens the data, makes the steps,
-// saves checkpoints and exports the weights. It has 47 members because it owns all that a run consists of, 24 objects;
+// saves checkpoints and exports the weights. It has 48 members because it owns all that a run consists of, 25 objects;
 // what they do is theirs.
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "nought/engine/engine.h"
 #include "nought/measure/peak.h"
 #include "nought/models/decoder.h"
+#include "nought/train/distil_run.h"
 #include "nought/train/observer.h"
 #include "nought/train/pair_run.h"
 #include "nought/train/policy_run.h"
@@ -121,6 +122,7 @@ class Trainer {
   std::unique_ptr<ReferenceModel> reference_;  // null unless a model beside is asked in each step
   std::unique_ptr<AnswerJudges> judges_;       // null unless it learns from rewards of its own answers
   std::unique_ptr<PolicyRun> policy_;          // null unless it learns from rewards of its own answers
+  std::unique_ptr<DistilRun> distil_;          // null unless it learns from a teacher
   const StepSource& source_;
   RunSteps steps_;
   StepRecorder recorder_;

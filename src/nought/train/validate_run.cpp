@@ -13,6 +13,7 @@
 #include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
+#include "nought/train/distil_run.h"
 #include "nought/train/text_sample.h"
 #include "nought/weights/model_source.h"
 
@@ -129,6 +130,9 @@ void look_at_steps(const RunPlan& plan, const RunData& data, RunInputs& inputs) 
     const PromptOrder order(*data.pairs, layout.train_batch() / plan.alignment.generations, plan.seed);
     inputs.steps_per_epoch = order.steps_for(1) * plan.alignment.iterations,
     inputs.row_tokens = layout.micro_batch * longest_answer(data, plan.alignment);
+  } else if (plan.alignment.distillation) {
+    inputs.steps_per_epoch = PromptOrder(*data.pairs, layout.train_batch(), plan.seed).steps_for(1);
+    inputs.row_tokens = layout.micro_batch * longest_imitated(data, plan.alignment);
   } else if (data.pairs) {
     const AnswerSampler sampler(data.pairs, sampler_options(plan, inputs.config, layout));
     inputs.steps_per_epoch = sampler.steps_for(1), inputs.row_tokens = sampler.row_tokens();
@@ -268,8 +272,10 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
 
 namespace {
 
-/// What a run needs that learns from rewards of its own answers.
-void require_rewards(const RunPlan& plan) {
+/// What a run needs that learns from rewards of its own answers, or from a teacher.
+void require_judges(const RunPlan& plan) {
+  require<ConfigError>(!plan.alignment.distillation || !plan.alignment.teacher_model.empty(),
+                       "alignment.method = gkd: nobody teaches: set alignment.teacher_model to the folder of a model");
   if (!plan.alignment.of_rewards()) return;
   const std::string method = fmt::format("alignment.method = {}", enum_name(plan.alignment.method));
   require<ConfigError>(!plan.alignment.rewards.empty(),
@@ -283,7 +289,7 @@ void require_rewards(const RunPlan& plan) {
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   const RunPlan plan = with_model_folder(given);
   require_trainable(plan);
-  require_rewards(plan);
+  require_judges(plan);
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   RecomputeOptions tiles;
@@ -297,6 +303,11 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
   for (const RewardConfig& reward : plan.alignment.rewards)
     if (reward.type == RewardType::reward_model) check_reward_model(plan, reward, inputs.config.vocab_size, *tokenizer);
+  if (plan.alignment.distillation) {
+    check_teacher(plan, inputs.config.vocab_size);
+    check_teacher_reads(plan, *tokenizer);
+    decoder.require_temperature(plan.alignment.policy_loss.temperature);
+  }
   inputs.tokenizer = tokenizer->name();
   inputs.data = look_at_data(plan, *tokenizer, options.text_bytes);
   if (inputs.data.whole) look_at_steps(plan, *inputs.data.whole, inputs);
