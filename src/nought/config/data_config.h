@@ -54,8 +54,8 @@ struct DataConfig {
       "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's "
       "markers");
     v("tokenizer", tokenizer,
-      "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
-      "model's folder, and bytes for an inline model");
+      "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, vocab.txt, a .tiktoken or a .model file; "
+      "default: the model's folder, and bytes for an inline model");
     v("add_special_tokens", add_special_tokens,
       "special tokens that a tokenizer.json (or bytes) gets beside its own, such as the markers of chat_template; "
       "exports have them; see training.resize_vocab");

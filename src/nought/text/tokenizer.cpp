@@ -50,7 +50,7 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 /// Each makes a folder one of a tokenizer; the first that is there is read.
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "tokenizer.model"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"};
 
 std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
   std::error_code error;
@@ -58,8 +58,10 @@ std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
   if (holds("tokenizer.json")) return read_tokenizer_json(folder / "tokenizer.json");
   if (holds("vocab.json")) return read_vocab_and_merges(folder / "vocab.json");
   if (holds("tokenizer.model")) return read_sentencepiece(folder / "tokenizer.model");
+  if (holds("vocab.txt")) return read_vocab_txt(folder / "vocab.txt");
   fail<IoError>(
-      "{}: has no tokenizer.json, no vocab.json with merges.txt, and no tokenizer.model; the tokenizer of a model that "
+      "{}: has no tokenizer.json, no vocab.json with merges.txt, no tokenizer.model and no vocab.txt; the tokenizer of "
+      "a model that "
       "was trained on bytes is called \"bytes\"",
       folder.string());
 }
@@ -71,7 +73,9 @@ std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
   const bool json = file.extension() == ".json";
   if (json && file.stem().string().find("vocab") != std::string::npos) return read_vocab_and_merges(file);
   if (json) return read_tokenizer_json(file);
-  fail<ConfigError>("{}: expected tokenizer.json, vocab.json, a .tiktoken, a .model or a .gguf file", file.string());
+  if (file.filename() == "vocab.txt") return read_vocab_txt(file);
+  fail<ConfigError>("{}: expected tokenizer.json, vocab.json, vocab.txt, a .tiktoken, a .model or a .gguf file",
+                    file.string());
 }
 
 }  // namespace

@@ -96,10 +96,10 @@ class StreamDecoder {
 };
 
 /// Makes a tokenizer. The name is "bytes", or a path: a Hugging Face folder, tokenizer.json, vocab.json with merges.txt
-/// beside it, a .tiktoken file of r50k, cl100k or o200k, SentencePiece's .model, or a GGUF file. With "bytes", each
-/// byte is its own id, and byte 0, which text does not contain, ends a document. What is no path may be a model in the
-/// hub's cache. A tokenizer.json, and "bytes", may get special tokens beside their own. ConfigError and IoError name
-/// the file.
+/// beside it, BERT's vocab.txt, a .tiktoken file of r50k, cl100k or o200k, SentencePiece's .model, or a GGUF file. With
+/// "bytes", each byte is its own id, and byte 0, which text does not contain, ends a document. What is no path may be a
+/// model in the hub's cache. A tokenizer.json, and "bytes", may get special tokens beside their own. ConfigError and
+/// IoError name the file.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name,
                                           std::span<const std::string> add_special_tokens = {});
 

@@ -64,8 +64,8 @@ void export_tokenizer(const TokenizerExport& files, const fs::path& to) {
         gguf_tokenizer_config(GgufFile(name)).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
     fs::remove(to / kTemplateFile, error);
   } else {
-    for (const char* file : {"vocab.json", "merges.txt", "tokenizer.model", kTokenizerConfig, "special_tokens_map.json",
-                             "added_tokens.json", "chat_template.json", kTemplateFile})
+    for (const char* file : {"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", kTokenizerConfig,
+                             "special_tokens_map.json", "added_tokens.json", "chat_template.json", kTemplateFile})
       copy_if_there(folder, to, file);
   }
   if (bytes || is_gguf || !files.add_special_tokens.empty()) {

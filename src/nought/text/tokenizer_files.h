@@ -44,6 +44,10 @@ TokenizerJson tokenizer_json_with(const std::string& name, std::span<const std::
 inline std::string byte_separator() { return std::string(1, '\0'); }
 /// Reads GPT-2's pair of files: vocab.json, and merges.txt beside it.
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const std::filesystem::path& vocab);
+/// The tokenizer.json that BERT's vocab.txt amounts to, with what tokenizer_config.json beside it says.
+OrderedJson wordpiece_json(const std::filesystem::path& vocab);
+/// Reads BERT's vocab.txt.
+std::unique_ptr<Tokenizer> read_vocab_txt(const std::filesystem::path& vocab);
 /// Reads a .tiktoken file: lines of base64(bytes) and rank. Pattern and markers are those of OpenAI's encoding with
 /// these tokens.
 std::unique_ptr<Tokenizer> read_tiktoken(const std::filesystem::path& file);
