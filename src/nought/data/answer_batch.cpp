@@ -30,7 +30,8 @@ void append_scored(const JudgedAnswer& text, const AnswerBatchOptions& options, 
   row.ids.insert(row.ids.end(), text.ids.begin(), text.ids.end());
   row.targets.resize(end, kIgnoredTarget), row.of_target.resize(end, -1);
   row.weights.resize(end, 1), row.likelihood.resize(end, 0);
-  row.of_target[begin + static_cast<size_t>(scored_token(text.ids, options.pad_token_id))] = index;
+  const Interval scored = scored_tokens(text.ids, options);
+  std::fill_n(row.of_target.begin() + static_cast<std::ptrdiff_t>(begin) + scored.begin, scored.size(), index);
 }
 
 void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
@@ -68,10 +69,11 @@ void fill_up(int64_t length, Row& row) {
 
 }  // namespace
 
-int64_t scored_token(std::span<const int32_t> ids, std::optional<int64_t> pad_token_id) {
-  for (int64_t at = std::ssize(ids) - 1; at > 0; --at)
-    if (ids[static_cast<size_t>(at)] != pad_token_id) return at;
-  return 0;
+Interval scored_tokens(std::span<const int32_t> ids, const AnswerBatchOptions& options) {
+  if (options.pooling == ScorePooling::mean) return {0, std::ssize(ids)};
+  int64_t at = options.pooling == ScorePooling::first_token ? 0 : std::ssize(ids) - 1;
+  while (at > 0 && ids[static_cast<size_t>(at)] == options.pad_token_id) --at;
+  return {at, at + 1};
 }
 
 int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts) {

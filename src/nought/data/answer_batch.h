@@ -6,7 +6,9 @@
 #include <optional>
 #include <span>
 
+#include "nought/base/math.h"
 #include "nought/nn/batch.h"
+#include "nought/nn/score_loss.h"
 
 namespace nought {
 
@@ -35,12 +37,16 @@ struct AnswerBatchOptions {
   int64_t length = 0;                   // rows with fewer tokens are filled up; 0: none is
   /// For TokenLogsObjective: BatchSequences::written has the place of each target in its text.
   bool places = false;
-  /// A classifier's head scores each text by the last of its tokens that is not pad_token_id, as transformers has it.
+  /// A classifier's head scores each text by the last of its tokens that is not pad_token_id, as transformers has it
+  /// for decoders.
   bool scored = false;
   std::optional<int64_t> pad_token_id = {};
+  /// Or by another one, or by all of its tokens.
+  ScorePooling pooling = ScorePooling::last_token;
 };
-/// The place of that token in a text: the first where all are pad_token_id.
-int64_t scored_token(std::span<const int32_t> ids, std::optional<int64_t> pad_token_id);
+/// The places of the tokens of a text that its score is of. The last that is not pad_token_id is the first where all
+/// are.
+Interval scored_tokens(std::span<const int32_t> ids, const AnswerBatchOptions& options);
 /// How many tokens have that weight.
 int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts);
 

@@ -20,6 +20,7 @@ struct Encoded {
   std::vector<int32_t> ids;
   int64_t begin = 0;
   bool torn = false;  // the prompt alone has other tokens at its end
+  int64_t end = 0;    // tokens behind the text, which stay where it is cut
 };
 
 Encoded divergence(const std::vector<int32_t>& prompt, std::vector<int32_t> whole) {
@@ -88,6 +89,9 @@ class AnswerData::Encoder final : public CorpusVisitor {
     } else {
       const std::string whole = record.ends ? without_end(record.text.text, tokenizer_) : record.text.text;
       text.ids = encode_text(whole, record.ends, tokenizer_, options_.corpus.parse_special_tokens);
+      const std::span<const int32_t> suffix = tokenizer_.suffix();
+      if (!record.ends) text.ids.insert(text.ids.end(), suffix.begin(), suffix.end());
+      if (std::ssize(suffix) < options_.max_length) text.end = std::ssize(suffix);
     }
     require<ConfigError>(!text.ids.empty(), "the text has no token");
     add(std::move(text), {});
@@ -144,8 +148,10 @@ class AnswerData::Encoder final : public CorpusVisitor {
   }
   void add(Encoded first, Encoded second) {
     for (Encoded* answer : {&first, &second}) {
-      if (std::ssize(answer->ids) > options_.max_length)
-        answer->ids.resize(static_cast<size_t>(options_.max_length)), count(out_.counts_.cut);
+      if (std::ssize(answer->ids) > options_.max_length) {
+        answer->ids.erase(answer->ids.begin() + options_.max_length - answer->end, answer->ids.end() - answer->end);
+        count(out_.counts_.cut);
+      }
       out_.append(answer->ids, answer->begin);
     }
     ++out_.sources_.back().pairs;

@@ -2,6 +2,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
+#include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
 
 namespace nought {
@@ -15,7 +16,7 @@ constexpr int64_t kDefaultLabels = 2;  // where config.json names none
 /// LlamaForCausalLM: LlamaForSequenceClassification.
 std::string classifier_architecture(const std::string& family, const std::string& architecture) {
   if (family == "gemma3_text") return std::string("Gemma3Text") + kTask;  // Gemma3For... is the multimodal one
-  for (const char* end : {"ForCausalLM", "LMHeadModel"})
+  for (const char* end : {"ForCausalLM", "LMHeadModel", "Model"})
     if (architecture.ends_with(end))
       return architecture.substr(0, architecture.size() - std::string(end).size()) + kTask;
   return architecture + kTask;
@@ -52,6 +53,7 @@ void read_classifier(const Json& json, const std::string& source, ModelConfig& c
                          source, one_line(*problem));
   }
   classifier.pad_token_id = reader.integer("pad_token_id");
+  if (!config.causal) read_encoder_classifier(reader, config.family, classifier);
   leave_head(config);
 }
 
@@ -70,6 +72,7 @@ void write_classifier(const ModelConfig& config, const std::string& architecture
   json["id2label"] = names, json["label2id"] = ids;
   if (classifier.problem) json["problem_type"] = enum_name(*classifier.problem);
   if (classifier.pad_token_id) json["pad_token_id"] = *classifier.pad_token_id;
+  if (!config.causal) write_encoder_classifier(config, json);
 }
 
 ModelConfig with_classifier(ModelConfig config, int64_t labels, std::optional<ProblemType> problem,
@@ -80,8 +83,10 @@ ModelConfig with_classifier(ModelConfig config, int64_t labels, std::optional<Pr
                          "language model",
                          source, config.classifier->labels, labels);
   } else {
-    require<ConfigError>(labels > 0, "{} is a language model, whose new head needs alignment.num_labels", source);
-    config.classifier = ClassifierConfig{.labels = labels};
+    require<ConfigError>(labels > 0, "{} is {}, whose new head needs alignment.num_labels", source,
+                         config.causal ? "a language model" : "an encoder");
+    config.classifier = config.causal ? ClassifierConfig{} : encoder_classifier(config.family);
+    config.classifier->labels = labels;
     leave_head(config);
   }
   if (problem) config.classifier->problem = problem;
@@ -101,7 +106,7 @@ void ModelConfig::require_head(const std::string& source) const {
   require<ConfigError>(
       predicts_tokens || classifier,
       "{} is an encoder ({}), which predicts no next token: \"nought embed\" makes vectors of texts with "
-      "it; Nought does not train encoders",
+      "it, and \"nought train\" with alignment.method = \"classify\" trains a head on it",
       source, family);
 }
 

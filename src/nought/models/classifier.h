@@ -9,9 +9,6 @@
 
 namespace nought {
 
-/// The name of the parameter that scores hidden states: [labels, hidden].
-inline constexpr const char* kScoreWeight = "score.weight";
-
 /// The first class of a config.json's `architectures`; "" if it names none.
 std::string architecture_of(const Json& json);
 /// Fills in config.classifier if the architecture is a sequence classifier. `source` names the file in a ConfigError.

@@ -183,7 +183,7 @@ ModelConfig ModelConfig::from_json(const Json& whole, const std::string& source)
   config.family = family.name;
   family.read(reader, config);
   read_common(reader, config);
-  if (config.predicts_tokens) read_classifier(json, source, config);
+  read_classifier(json, source, config);
   note_other_heads(json, config);
   if (text)
     config.notes.push_back(

@@ -124,14 +124,26 @@ struct WholeConfig {
   bool operator==(const WholeConfig&) const { return true; }
 };
 
+/// A layer between the state of a sequence and its scores: norm(activation(dense(x))).
+struct ScoreLayer {
+  std::optional<Activation> activation = {};  // not given: tanh
+  bool bias = true;
+  bool norm = false;
+
+  bool operator==(const ScoreLayer&) const = default;
+};
+
 /// A head that scores whole sequences, in place of the one that predicts tokens: transformers'
-/// XForSequenceClassification. It reads the state of the last token that is no padding.
+/// XForSequenceClassification. That of a decoder reads the state of the last token that is no padding, and has no bias.
 struct ClassifierConfig {
   int64_t labels = 0;
   std::optional<ProblemType> problem = {};   // as config.json says it
   std::optional<int64_t> pad_token_id = {};  // the id that is no text; not given: all are
   std::string names = {};                    // config.json's id2label; "": it has none
   bool tied = false;                         // what config.json says of a head that is not there; for exports
+  ScorePooling pooling = ScorePooling::last_token;
+  std::optional<ScoreLayer> layer = {};
+  bool bias = false;  // of the scores
 
   bool operator==(const ClassifierConfig&) const = default;
   /// What the scores mean: one is a number, several are classes, unless it is said.
@@ -239,7 +251,7 @@ struct ModelConfig {
   ModelConfig without_head() const;
   /// ConfigError, which names `source`, unless the head predicts tokens.
   void require_language_model(const std::string& source) const;
-  /// ConfigError, which names `source`, if there is no head to learn by.
+  /// ConfigError, which names `source`, if there is no head.
   void require_head(const std::string& source) const;
   /// The model_types that from_json() supports: of decoders, and of encoders.
   static const std::vector<std::string>& families();

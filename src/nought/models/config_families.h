@@ -30,6 +30,12 @@ std::span<const Family> deep_families();
 const std::vector<Family>& all_families();
 /// Families whose tokens see later ones, in alphabetical order.
 std::span<const Family> encoder_families();
+/// What the head of an encoder that scores texts is made of, as its family has it.
+ClassifierConfig encoder_classifier(const std::string& family);
+/// Fills in what the keys of a config.json say of it.
+void read_encoder_classifier(ConfigReader& reader, const std::string& family, ClassifierConfig& classifier);
+/// Adds these keys.
+void write_encoder_classifier(const ModelConfig& config, OrderedJson& json);
 /// The names of all families, decoders first.
 std::vector<std::string> known_families();
 /// The family of this name, decoder or encoder, or of which it is another name. If there is none, ConfigError names the

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "nought/base/json.h"
+#include "nought/base/text.h"
 #include "nought/models/config_common.h"
 #include "nought/models/config_families.h"
 
@@ -147,6 +148,8 @@ void write_modernbert(const ModelConfig& config, OrderedJson& json) {
   json["global_attn_every_n_layers"] = period;
 }
 
+constexpr const char* kModernBert = "modernbert";
+
 constexpr Family kEncoderFamilies[] = {{"bert", "BertModel", read_bert, write_bert_like},
                                        {"modernbert", "ModernBertModel", read_modernbert, write_modernbert},
                                        {"roberta", "RobertaModel", read_roberta, write_bert_like},
@@ -155,5 +158,34 @@ constexpr Family kEncoderFamilies[] = {{"bert", "BertModel", read_bert, write_be
 }  // namespace
 
 std::span<const Family> encoder_families() { return kEncoderFamilies; }
+
+ClassifierConfig encoder_classifier(const std::string& family) {
+  ClassifierConfig classifier{.pooling = ScorePooling::first_token, .layer = ScoreLayer{}, .bias = true};
+  if (family == kModernBert)
+    classifier.layer = ScoreLayer{.activation = Activation::gelu_erf, .bias = false, .norm = true};
+  return classifier;
+}
+
+void read_encoder_classifier(ConfigReader& reader, const std::string& family, ClassifierConfig& classifier) {
+  const ClassifierConfig own = encoder_classifier(family);
+  classifier.pooling = own.pooling, classifier.layer = own.layer, classifier.bias = own.bias;
+  if (family != kModernBert) return;
+  const std::string pooling = reader.text("classifier_pooling").value_or("cls");
+  require<ConfigError>(
+      pooling == "cls" || pooling == "mean",
+      "{}: classifier_pooling \"{}\" is none of cls, mean: set it to the one that the head was trained "
+      "with",
+      reader.source(), one_line(pooling));
+  if (pooling == "mean") classifier.pooling = ScorePooling::mean;
+  classifier.layer->bias = reader.boolean("classifier_bias").value_or(false);
+  classifier.layer->activation = read_activation(reader, "classifier_activation", "gelu");
+}
+
+void write_encoder_classifier(const ModelConfig& config, OrderedJson& json) {
+  if (config.family != kModernBert || !config.classifier->layer) return;
+  json["classifier_pooling"] = config.classifier->pooling == ScorePooling::mean ? "mean" : "cls";
+  json["classifier_bias"] = config.classifier->layer->bias;
+  json["classifier_activation"] = activation_name(*config.classifier->layer->activation);
+}
 
 }  // namespace nought

@@ -126,6 +126,8 @@ class Decoder final : public Model {
   };
   /// What the sections share of some tokens.
   struct Work;
+  /// Which tokens of a batch a classifier scores.
+  struct ScoredTokens;
   Block make_block(int64_t index);
   BlockOptions block_options() const { return {config_, all_ranks_, recompute_, fp8_}; }
   /// Adds tiles named UNIT.NAME.0 and so on to a Unit, which cut what has so many features or rows; none where Units
@@ -182,6 +184,8 @@ class Decoder final : public Model {
   Var sequence_loss(Tape& tape, const Var& normed, const Work& work, const WeighedObjective& objective);
   /// The head of a classifier, which is whole on every rank.
   void add_score_head();
+  /// The states that it scores: one of each sequence, or what it makes of all of them.
+  Var scored_states(Tape& tape, const Var& all, const ScoredTokens& scored) const;
   /// The scores of sequences by the states of their last tokens, which the host reads, and their loss.
   Var score_loss(Tape& tape, const Var& normed, const Work& work);
   /// What logits are products of: the hidden states, normalised, and divided by what divides the logits.
@@ -235,6 +239,8 @@ class Decoder final : public Model {
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, token_types_, head_weight_, head_bias_;
+  ParameterView score_layer_, score_layer_bias_;  // of a classifier's head: [hidden, hidden], [hidden]
+  Norm score_norm_;
   Norm embedding_norm_;
   ParameterView project_in_, project_out_;  // see ModelConfig::projected_size
   ParameterView table_a_, table_b_;         // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]

@@ -35,12 +35,15 @@ WeightNames WeightNames::of(const ModelConfig& config) {
     names.token_embedding = "model.embeddings.tok_embeddings";
     names.embedding_norm = "model.embeddings.norm";
     names.final_norm = "model.final_norm";
+    names.score = "classifier", names.score_layer = "head.dense", names.score_norm = "head.norm";
   } else if (config.family == "bert" || is_roberta(config.family)) {
     const std::string prefix = config.family == "bert" ? "bert.embeddings." : "roberta.embeddings.";
     names.token_embedding = prefix + "word_embeddings";
     names.position_embedding = prefix + "position_embeddings";
     names.token_types = prefix + "token_type_embeddings";
     names.embedding_norm = prefix + "LayerNorm";
+    names.score = is_roberta(config.family) ? "classifier.out_proj" : "classifier";
+    names.score_layer = is_roberta(config.family) ? "classifier.dense" : "bert.pooler.dense";
   } else {
     names.token_embedding = "model.embed_tokens";
     names.final_norm = config.family == "phi" ? "model.final_layernorm" : "model.norm";

@@ -13,6 +13,7 @@ struct WeightNames {
   std::string token_embedding, position_embedding, final_norm, head;  // layers add ".weight"
   std::string project_in, project_out;                                // between rows of tokens and hidden states
   std::string token_types, embedding_norm;
+  std::string score = "score", score_layer, score_norm;  // of a classifier's head
 
   struct Layer {
     std::string attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;

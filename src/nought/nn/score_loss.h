@@ -30,6 +30,13 @@ struct EnumNames<ProblemType> {
        {ProblemType::multi_label_classification, "multi_label_classification"}}};
 };
 
+/// Which hidden states of a sequence a classifier's head scores.
+enum class ScorePooling : uint8_t {
+  last_token,   // that of the last token that is no padding
+  first_token,  // that of the first one, as encoders have it
+  mean          // the mean of all
+};
+
 /// ConfigError unless it is what a classifier of so many labels may be asked to say.
 void require_wanted(ProblemType problem, int64_t labels, std::span<const double> wanted);
 /// The loss of one sequence, whose mean over sequences is transformers' loss, and its derivative by each score.

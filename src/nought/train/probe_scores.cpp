@@ -70,7 +70,9 @@ ProbeOutput probe_scores(ShardedModel& model, Decoder& decoder, const ScoreInput
             const auto at = static_cast<size_t>(row);
             texts.push_back({.ids = input.ids[at], .number = row, .wanted = input.wanted[at]});
           }
-        return batch_of_answers(*context.memory, texts, {.scored = true, .pad_token_id = classifier.pad_token_id});
+        return batch_of_answers(
+            *context.memory, texts,
+            {.scored = true, .pad_token_id = classifier.pad_token_id, .pooling = classifier.pooling});
       });
   const auto scores = std::make_shared<SequenceSums>(input.ids.size() * static_cast<size_t>(classifier.labels));
   decoder.set_objective(std::make_shared<SequenceObjective>(

@@ -33,6 +33,7 @@ ModelConfig reward_model_config(const RunPlan& plan, const RewardConfig& reward)
                          "alignment.method = \"reward\" has trained, or of another XForSequenceClassification");
     require<ConfigError>(config.classifier->labels == 1, "the model has {} labels, and a reward is one number",
                          config.classifier->labels);
+    require<ConfigError>(config.causal, "the model is an encoder ({}), and rewards are of decoders", config.family);
     config.require_loadable(reward.path.value);
     require_cuttable(config, plan.layout.tensor_ranks, plan.layout.ranks);
     require_spreadable(config, plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
