@@ -9,10 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/io/convert.h"
 #include "nought/io/dcp_folder.h"
 #include "nought/io/deepspeed_checkpoint.h"
 #include "nought/io/deepspeed_files.h"
 #include "nought/io/files.h"
+#include "nought/io/foreign_run.h"
 #include "nought/io/tensor_pieces.h"
 #include "nought/models/weight_files.h"
 
@@ -117,6 +119,45 @@ TEST(ForeignFolders, half_a_folder_of_dcp_says_what_is_missing) {
   EXPECT_THAT(refusal(whole), HasSubstr("__1_0.distcp: truncated: bytes "));
   fs::remove(whole / "__1_0.distcp");
   EXPECT_THAT(refusal(whole), HasSubstr("__1_0.distcp: is missing, and .metadata names it"));
+}
+
+TEST(ForeignFolders, a_part_of_one_format_says_what_it_is_a_part_of) {
+  const TempFolder folder;
+  const auto refused = [](const fs::path& part) {
+    EXPECT_FALSE(holds_weights(part));
+    return message_of<IoError>([&] { WeightFiles{part}; });
+  };
+  const fs::path dcp = copy_of(folder, "dcp_plain"), universal = copy_of(folder, "universal2");
+  fs::remove(dcp / ".metadata");
+  EXPECT_THAT(refused(dcp), HasSubstr("holds __0_0.distcp without the .metadata that describes it: copy the whole"));
+  fs::remove(universal / "global_step2_universal/mp_rank_00_model_states.pt");
+  EXPECT_THAT(refused(universal / "global_step2_universal"),
+              HasSubstr("holds zero/, and no mp_rank_00_model_states.pt"));
+  const fs::path zero = copy_of(folder, "zero2");
+  fs::remove(zero / "latest");
+  EXPECT_THAT(refused(zero), HasSubstr("holds global_step2, and no file \"latest\" that names the step to read"));
+  EXPECT_EQ(describe_part_of_foreign_run(folder.path()), "");
+}
+
+TEST(ForeignFolders, a_run_tells_its_steps_and_the_states_of_its_optimizer) {
+  for (const char* name : {"zero1", "zero2", "zero3", "bf16", "universal2", "universal3", "dcp"}) {
+    const ForeignRun run = read_foreign_run(golden(name));
+    EXPECT_EQ(run.updates, 2) << name;
+    EXPECT_EQ(run.skipped, 0) << name;
+    ASSERT_EQ(run.states.size(), 2U) << name;
+    const TensorPieces& squares = run.states.at("exp_avg_sq");
+    EXPECT_EQ(squares.find("model.norm.weight")->shape, (Shape{8})) << name;
+    squares.visit_bytes("model.layers.0.mlp.up_proj.weight", [&](std::span<const std::byte> bytes) {
+      for (size_t at = 0; at < bytes.size(); at += sizeof(float))
+        EXPECT_GT(number_at(DType::f32, bytes.data() + at), 0) << name;
+    });
+  }
+  EXPECT_EQ(read_foreign_run(golden("zero3")).writer, "DeepSpeed 0.19.8, ZeRO stage 3 on 3 ranks");
+  const auto scale = read_foreign_run(golden("zero1")).loss_scale;
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->scale, 16);
+  EXPECT_EQ(scale->steps, 2);
+  EXPECT_TRUE(read_foreign_run(golden("dcp_plain")).states.empty());
 }
 
 TEST(ForeignFolders, damage_anywhere_in_the_metadata_is_an_error_or_harmless) {

@@ -15,6 +15,7 @@
 #include "nought/checkpoint/run_files.h"
 #include "nought/io/atomic_folder.h"
 #include "nought/io/files.h"
+#include "nought/io/foreign_run.h"
 
 namespace nought {
 
@@ -60,6 +61,12 @@ bool is_of_its_step(const fs::path& checkpoint) {
   } catch (const Error&) {
     return false;
   }
+}
+
+/// Whether a folder is what transformers' Trainer calls a checkpoint.
+bool is_of_another_program(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "trainer_state.json", ignored) || holds_foreign_run(path);
 }
 
 /// The name without its ending, or "" if it has another one.
@@ -117,7 +124,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) { return checkpoi
 std::vector<fs::path> incomplete_checkpoints(const fs::path& folder) {
   return checkpoint_folders(folder, [](const fs::path& path) {
     std::error_code ignored;
-    return fs::is_directory(path, ignored) && !is_checkpoint(path);
+    return fs::is_directory(path, ignored) && !is_checkpoint(path) && !is_of_another_program(path);
   });
 }
 

@@ -20,7 +20,7 @@ bool is_checkpoint(const std::filesystem::path& path);
 /// The complete checkpoint-STEP folders in `folder`, ascending by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
 /// The checkpoint-STEP folders without a manifest, ascending by step. No save leaves any, but a disk that failed or a
-/// person may.
+/// person may. Checkpoints of other programs are none of them.
 std::vector<std::filesystem::path> incomplete_checkpoints(const std::filesystem::path& folder);
 /// The last complete one. IoError if there is none.
 std::filesystem::path last_checkpoint(const std::filesystem::path& folder);

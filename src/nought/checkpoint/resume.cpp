@@ -7,6 +7,7 @@
 
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/checkpoint/run_files.h"
+#include "nought/io/foreign_run.h"
 
 namespace nought {
 
@@ -32,7 +33,10 @@ fs::path resume_point(const RunPlan& plan) {
     fail<IoError>("nothing to resume: {} holds {}, not of step {}", plan.output_dir, steps_in(plan.output_dir), from);
   }
   if (is_checkpoint(from)) return fs::path(from).has_filename() ? fs::path(from) : fs::path(from).parent_path();
+  if (holds_foreign_run(from)) return from;
   const std::vector<fs::path> checkpoints = list_checkpoints(from);
+  const std::string part = checkpoints.empty() ? describe_part_of_foreign_run(from) : "";
+  require<IoError>(part.empty(), "nothing to resume: {}", part);
   require<IoError>(!checkpoints.empty(), "nothing to resume: {} is neither a checkpoint nor a folder that holds one",
                    from);
   return checkpoints.back();
@@ -56,7 +60,7 @@ bool lies_in(const fs::path& checkpoint, const fs::path& folder) {
 
 std::vector<fs::path> checkpoints_of_others(const fs::path& point, const fs::path& output_dir) {
   std::vector<fs::path> others = list_checkpoints(output_dir);
-  if (!lies_in(point, output_dir)) return others;
+  if (!lies_in(point, output_dir) || !is_checkpoint(point)) return others;
   const std::optional<int64_t> named = checkpoint_step(point);
   const int64_t step = named ? *named : read_checkpoint_info(point).step;
   std::erase_if(others, [&](const fs::path& each) { return *checkpoint_step(each) <= step; });

@@ -10,7 +10,8 @@
 namespace nought {
 
 /// The checkpoint that plan.resume_from means: "" is the last one in output_dir, a number the one of that step in
-/// output_dir, anything else a checkpoint, or a folder whose last one it is. IoError if it is not there.
+/// output_dir, anything else a checkpoint, also one of another program (io/foreign_run.h), or a folder whose last one
+/// it is. IoError if it is not there.
 std::filesystem::path resume_point(const RunPlan& plan);
 
 /// Tells that checkpoints behind `point` in its folder are not complete, so that the run goes back to it; "" if there

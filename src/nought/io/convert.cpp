@@ -75,6 +75,16 @@ void convert_elements(DType from, const std::byte* source, DType to, std::byte* 
   });
 }
 
+double number_at(DType dtype, const std::byte* at) {
+  double number = 0;
+  visit_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_integral_v<T>) number = static_cast<double>(load<T>(at, 0));
+    if constexpr (!std::is_integral_v<T>) number = convert_float<double>(load<T>(at, 0));
+  });
+  return number;
+}
+
 bf16_t decode(Float8 format, uint8_t code) {
   if (format == Float8::e8m0)
     return bf16_t(code == 0xFF ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{code} - 127));

@@ -15,6 +15,9 @@ namespace nought {
 /// to an integer or back, and for an integer that the target cannot hold.
 void convert_elements(DType from, const std::byte* source, DType to, std::byte* target, int64_t count);
 
+/// One element of any dtype as a number.
+double number_at(DType dtype, const std::byte* at);
+
 /// The 8-bit float formats that files may hold.
 enum class Float8 : uint8_t {
   e4m3,  // 4 bits of exponent, 3 of mantissa; no infinities, one NaN

@@ -7,6 +7,7 @@
 
 #include "nought/base/checked_math.h"
 #include "nought/base/error.h"
+#include "nought/io/convert.h"
 #include "nought/io/files.h"
 #include "nought/io/strict_json.h"
 #include "nought/io/torch_archive.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr const char* kMetadata = ".metadata";
 constexpr const char* kAccelerate = "pytorch_model_fsdp_0";
+constexpr const char* kAccelerateStates = "optimizer_0";  // beside it
 constexpr std::string_view kNames = "torch.distributed.checkpoint.metadata.";
 constexpr std::string_view kGlobalsOfDcp[] = {"torch.distributed.checkpoint.metadata.Metadata",
                                               "torch.distributed.checkpoint.metadata.MetadataIndex",
@@ -45,26 +47,44 @@ Shape shape_of(const Numbers& extents) {
 
 class DcpReader {
  public:
-  explicit DcpReader(const fs::path& folder)
-      : folder_(folder), pieces_(folder), source_((folder / kMetadata).string()) {
+  explicit DcpReader(const fs::path& folder) : folder_(folder), source_((folder / kMetadata).string()) {
     const std::string bytes = read_bytes(folder / kMetadata);
     pickle_ = read_pickle(std::as_bytes(std::span(bytes)), source_,
                           [](std::string_view name) { return is_global_of_tensors(name, kGlobalsOfDcp); });
+    read_places();
   }
 
-  TensorPieces read() {
-    read_places();
+  TensorPieces read_weights() {
     const std::map<std::string, std::string> names = names_of_weights();
-    for_each(of(root(), "state_dict_metadata"), [&](const PickleValue& key, const PickleValue& tensor) {
-      if (const auto name = names.find(key.text); name != names.end()) add(key.text, name->second, tensor);
+    Table table{TensorPieces(folder_)};
+    for_each_tensor([&](const std::string& key, const PickleValue& tensor) {
+      if (const auto name = names.find(key); name != names.end()) add(key, name->second, tensor, table);
     });
-    return std::move(pieces_);
+    return std::move(table.pieces);
+  }
+  /// The tensors of an optimizer: "exp_avg" -> by the names of the weights.
+  std::map<std::string, TensorPieces> read_states() {
+    std::map<std::string, std::pair<std::string, std::string>> names = names_of_states();
+    std::map<std::string, Table> tables;
+    for_each_tensor([&](const std::string& key, const PickleValue& tensor) {
+      const auto found = names.find(key);
+      if (found == names.end()) return;
+      const auto& [name, state] = found->second;
+      add(key, name, tensor, tables.try_emplace(state, Table{TensorPieces(folder_)}).first->second);
+    });
+    std::map<std::string, TensorPieces> states;
+    for (auto& [state, table] : tables) states.emplace(state, std::move(table.pieces));
+    return states;
   }
 
  private:
   struct Place {
     std::string file;
     int64_t offset, length;
+  };
+  struct Table {
+    TensorPieces pieces;
+    std::map<std::string, size_t> opened = {};
   };
   const PickleValue& root() const { return pickle_[pickle_.root]; }
   template <class... Args>
@@ -88,6 +108,13 @@ class DcpReader {
     if (!pickle_.for_each_entry(dict, visit)) refuse("no dict where torch.distributed.checkpoint writes one");
   }
 
+  template <class Visit>
+  void for_each_tensor(const Visit& visit) const {
+    for_each(of(root(), "state_dict_metadata"), [&](const PickleValue& key, const PickleValue& value) {
+      if (pickle_.calls(value, std::string(kNames) + "TensorStorageMetadata")) visit(key.text, value);
+    });
+  }
+
   void read_places() {
     for_each(of(root(), "storage_data"), [&](const PickleValue& index, const PickleValue& info) {
       const PickleValue* offset = pickle_.find(index, "offset");
@@ -107,9 +134,7 @@ class DcpReader {
   std::map<std::string, std::string> names_of_weights() const {
     std::map<std::string, std::map<std::string, std::string>> dicts;  // where a dict lay -> its keys and their names
     std::set<std::string> tensors;
-    for_each(of(root(), "state_dict_metadata"), [&](const PickleValue& key, const PickleValue& value) {
-      if (pickle_.calls(value, std::string(kNames) + "TensorStorageMetadata")) tensors.insert(key.text);
-    });
+    for_each_tensor([&](const std::string& key, const PickleValue&) { tensors.insert(key); });
     const PickleValue* paths = pickle_.find(root(), "planner_data");
     if (paths == nullptr || !pickle_.entries(*paths)) {
       std::map<std::string, std::string> all;
@@ -134,16 +159,37 @@ class DcpReader {
     return dicts.begin()->second;
   }
 
-  size_t file(const std::string& name) {
-    const auto found = opened_.find(name);
-    if (found != opened_.end()) return found->second;
+  /// The key of each tensor of an optimizer, with the name of its weight and that of the state: ("app", "optim",
+  /// "state", "model.norm.weight", "exp_avg"), or the last three joined with dots.
+  std::map<std::string, std::pair<std::string, std::string>> names_of_states() const {
+    std::map<std::string, std::pair<std::string, std::string>> names;
+    const PickleValue* paths = pickle_.find(root(), "planner_data");
+    if (paths == nullptr || !pickle_.entries(*paths)) return names;
+    for_each(*paths, [&](const PickleValue& key, const PickleValue& path) {
+      std::string where;
+      bool optimizer = false;
+      for (size_t i = 0; i < path.items.size(); ++i) {
+        const std::string& part = pickle_.item(path, i).text;
+        if (optimizer) where += (where.empty() ? "" : ".") + part;
+        optimizer = optimizer || is_of_optimizer(part);
+      }
+      const size_t end = where.rfind('.');
+      if (where.starts_with(kState) && end != std::string::npos && end > kState.size())
+        names[key.text] = {where.substr(kState.size(), end - kState.size()), where.substr(end + 1)};
+    });
+    return names;
+  }
+
+  size_t file(const std::string& name, Table& table) const {
+    const auto found = table.opened.find(name);
+    if (found != table.opened.end()) return found->second;
     std::error_code ignored;
     require<IoError>(fs::exists(folder_ / name, ignored),
                      "{}: is missing, and .metadata names it: copy the whole folder", (folder_ / name).string());
-    return opened_.emplace(name, pieces_.open(folder_ / name)).first->second;
+    return table.opened.emplace(name, table.pieces.open(folder_ / name)).first->second;
   }
 
-  void add(const std::string& key, const std::string& name, const PickleValue& tensor) {
+  void add(const std::string& key, const std::string& name, const PickleValue& tensor, Table& table) const {
     const Numbers size = numbers(of(tensor, "size"));
     const PickleValue& chunks = of(tensor, "chunks");
     if (!checked_product(1, size, kMostElements)) refuse("tensor \"{}\" has an absurd shape", excerpt(key));
@@ -157,7 +203,7 @@ class DcpReader {
       const auto place = places_.find({key, offsets});
       if (place == places_.end()) refuse("a chunk of \"{}\" lies in no file", excerpt(key));
       TensorPiece piece = piece_of(key, size, offsets, sizes);
-      const TorchTensor stored = stored_chunk(key, place->second, sizes, piece);
+      const TorchTensor stored = stored_chunk(key, place->second, sizes, piece, table);
       if (dtype != nullptr && dtype != stored.dtype) refuse("chunks of \"{}\" differ in dtype", excerpt(key));
       dtype = stored.dtype;
       pieces.push_back(piece);
@@ -165,15 +211,16 @@ class DcpReader {
     if (dtype == nullptr) refuse("tensor \"{}\" has no chunks", excerpt(key));
     if (std::any_of(pieces.begin(), pieces.end(), [](const TensorPiece& piece) { return piece.rows > 1; }))
       refuse_overlaps(key, boxes);
-    if (!dtype->dtype) return pieces_.add_unsupported(name, dtype->name);
+    if (!dtype->dtype) return table.pieces.add_unsupported(name, dtype->name);
     entry.dtype = *dtype->dtype, entry.packed = dtype->packed;
-    pieces_.add(std::move(entry), std::move(pieces));
+    table.pieces.add(std::move(entry), std::move(pieces));
   }
 
-  TorchTensor stored_chunk(const std::string& key, const Place& place, const Numbers& sizes, TensorPiece& piece) {
-    piece.file = file(place.file);
-    const std::span<const std::byte> bytes = pieces_.bytes(piece.file);
-    const std::string source = pieces_.path(piece.file).string();
+  TorchTensor stored_chunk(const std::string& key, const Place& place, const Numbers& sizes, TensorPiece& piece,
+                           Table& table) const {
+    piece.file = file(place.file, table);
+    const std::span<const std::byte> bytes = table.pieces.bytes(piece.file);
+    const std::string source = table.pieces.path(piece.file).string();
     const auto room = std::ssize(bytes);
     require<IoError>(
         place.offset >= 0 && place.length > 0 && place.offset <= room && place.length <= room - place.offset,
@@ -228,12 +275,12 @@ class DcpReader {
   static constexpr int64_t kMostElements = int64_t{1} << 56;
   static constexpr size_t kMostBoxes = 4096;
 
+  static constexpr std::string_view kState = "state.";
+
   fs::path folder_;
-  TensorPieces pieces_;
   std::string source_;
   Pickle pickle_;
   std::map<std::pair<std::string, Numbers>, Place> places_;
-  std::map<std::string, size_t> opened_;
 };
 
 fs::path dcp_in(const fs::path& folder) {
@@ -244,10 +291,46 @@ fs::path dcp_in(const fs::path& folder) {
   return {};
 }
 
+/// What all of an optimizer's scalars called step say. IoError if they differ.
+int64_t updates_of(const TensorPieces& steps) {
+  constexpr double kMost = 1e12;
+  std::optional<double> updates;
+  for (const TensorEntry& entry : steps.entries()) {
+    if (entry.shape.numel() != 1 || entry.packed) continue;
+    double step = 0;
+    steps.visit_bytes(entry.name,
+                      [&](std::span<const std::byte> bytes) { step = number_at(entry.dtype, bytes.data()); });
+    require<IoError>(step >= 0 && step < kMost, "{}: the optimizer's step of \"{}\" is {}, which is no count",
+                     steps.folder().string(), excerpt(entry.name), step);
+    require<IoError>(updates.value_or(step) == step,
+                     "{}: the optimizer has made {} updates of \"{}\" and {} of others: parameters that joined later "
+                     "are not read; name the folder as \"model\", which begins anew with its weights",
+                     steps.folder().string(), step, excerpt(entry.name), updates.value_or(step));
+    updates = step;
+  }
+  return static_cast<int64_t>(updates.value_or(0));
+}
+
 }  // namespace
 
 bool holds_dcp(const fs::path& folder) { return !dcp_in(folder).empty(); }
 
-TensorPieces read_dcp(const fs::path& folder) { return DcpReader(dcp_in(folder)).read(); }
+TensorPieces read_dcp(const fs::path& folder) { return DcpReader(dcp_in(folder)).read_weights(); }
+
+ForeignRun read_dcp_run(const fs::path& folder) {
+  const fs::path found = dcp_in(folder), beside = found.parent_path() / kAccelerateStates;
+  DcpReader reader(found);
+  ForeignRun run(found);
+  run.writer = "torch.distributed.checkpoint";
+  run.weights = reader.read_weights();
+  std::error_code ignored;
+  const bool apart = found.filename() == kAccelerate && fs::is_regular_file(beside / kMetadata, ignored);
+  run.states = apart ? DcpReader(beside).read_states() : reader.read_states();
+  if (const auto steps = run.states.find("step"); steps != run.states.end()) {
+    run.updates = updates_of(steps->second);
+    run.states.erase(steps);
+  }
+  return run;
+}
 
 }  // namespace nought

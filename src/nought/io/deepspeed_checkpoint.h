@@ -1,5 +1,5 @@
-// Reads the weights of a checkpoint that DeepSpeed wrote: the folder that `latest` names, as ZeRO's ranks (stages 0 to
-// 3) or as ds_to_universal.py left it.
+// Reads the weights of a checkpoint that DeepSpeed wrote, and the states of its optimizer: the folder that `latest`
+// names, as ZeRO's ranks (stages 0 to 3) or as ds_to_universal.py left it.
 //
 // Design goals: the fp32 masters are the weights, as zero_to_fp32.py has it; they are read where they lie. What is
 // missing is said by its file.
@@ -7,7 +7,10 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
+#include <string_view>
 
+#include "nought/io/foreign_run.h"
 #include "nought/io/tensor_pieces.h"
 
 namespace nought {
@@ -15,7 +18,12 @@ namespace nought {
 /// Whether a folder is the save_dir of a DeepSpeed engine, or one of the steps in it.
 bool holds_deepspeed_checkpoint(const std::filesystem::path& folder);
 
+/// What stands beside the tensors in its archives: globals that are known, and of which nothing is run.
+std::span<const std::string_view> deepspeed_globals();
+
 /// Weights and buffers by the names of the module. IoError.
 TensorPieces read_deepspeed_checkpoint(const std::filesystem::path& folder);
+/// Weights with what the optimizer keeps of them, and the steps that were made. IoError.
+ForeignRun read_deepspeed_run(const std::filesystem::path& folder);
 
 }  // namespace nought

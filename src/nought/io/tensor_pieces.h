@@ -33,6 +33,12 @@ class TensorPieces {
  public:
   explicit TensorPieces(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
+  /// Another set of tensors, in the files that are open here by now.
+  TensorPieces without_tensors() const {
+    TensorPieces other(folder_);
+    other.files_ = files_;
+    return other;
+  }
   /// Maps a file. IoError.
   size_t open(const std::filesystem::path& file);
   std::span<const std::byte> bytes(size_t file) const { return files_[file].file->bytes(); }

@@ -292,8 +292,9 @@ bool is_old_torch_file(std::span<const std::byte> bytes) {
   return begins_with(bytes, std::string_view("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19", 14));
 }
 
-TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source) {
-  return TensorsOf(TorchArchive(bytes, source)).take();
+TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source,
+                                std::span<const std::string_view> more) {
+  return TensorsOf(TorchArchive(bytes, source, more)).take();
 }
 
 }  // namespace nought

@@ -70,7 +70,8 @@ struct TorchTensors {
   std::vector<std::pair<std::string, std::string>> unsupported = {};  // name, dtype
 };
 /// The tensors of a state dict. Those of dicts and lists within it are named with dots: "module.weight", "groups.0";
-/// what is no tensor is left out. IoError, which names `source`.
-TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source);
+/// what is no tensor is left out. more: see TorchArchive. IoError, which names `source`.
+TorchTensors read_torch_archive(std::span<const std::byte> bytes, const std::string& source,
+                                std::span<const std::string_view> more = {});
 
 }  // namespace nought

@@ -7,6 +7,7 @@
 #include "nought/io/dcp_folder.h"
 #include "nought/io/deepspeed_checkpoint.h"
 #include "nought/io/files.h"
+#include "nought/io/foreign_run.h"
 #include "nought/io/strict_json.h"
 
 namespace nought {
@@ -59,6 +60,8 @@ WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
     pieces_ = read_dcp(path);
     return;
   }
+  const std::string part = found.empty() ? describe_part_of_foreign_run(path) : "";
+  require<IoError>(part.empty(), "{}", part);
   require<IoError>(!found.empty(),
                    "{}: holds neither {} nor {}, nor an index of their shards, nor a checkpoint of DeepSpeed or FSDP2",
                    path.string(), kWholeFiles[0], kWholeFiles[1]);

@@ -29,6 +29,8 @@ class WeightFiles {
   explicit WeightFiles(const std::filesystem::path& path);
 
   std::vector<TensorEntry> entries() const;
+  /// Whether the folder is a checkpoint of another program.
+  bool in_pieces() const { return pieces_.has_value(); }
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const TensorEntry* find(std::string_view name) const;
   const TensorEntry& at(std::string_view name) const;

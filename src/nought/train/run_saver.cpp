@@ -42,8 +42,22 @@ Json RunSaver::fingerprint() const {
   return run;
 }
 
+std::vector<std::string> RunSaver::describe_changes(const CheckpointInfo& info) const {
+  std::vector<std::string> lines;
+  const Json now = fingerprint(), &then = info.run;
+  for (const auto& [key, value] : now.items())
+    if (!then.contains(key) || then[key] != value)
+      lines.push_back(
+          fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
+                      "had never stopped",
+                      key, value.dump(), then.value(key, Json()).dump()));
+  const std::string files = describe_changed_files(then.value("files", Json()), files_);
+  if (!files.empty()) lines.push_back(files);
+  return lines;
+}
+
 void RunSaver::resume(const fs::path& checkpoint, const CheckpointInfo& info) {
-  const bool own = lies_in(checkpoint, plan_.output_dir);
+  const bool own = is_checkpoint(checkpoint) && lies_in(checkpoint, plan_.output_dir);
   if (own) saved_ = info.step;
   last_saved_ = checkpoint;
   if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;

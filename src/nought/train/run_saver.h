@@ -33,9 +33,10 @@ class RunSaver {
 
   /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
   void hash_files();
-  const Json& files() const { return files_; }
   /// What must be the same for a resumed run to continue as if it had never stopped.
   Json fingerprint() const;
+  /// Lines for the user: what of it, and of the files that the run reads, is other than it was in a checkpoint.
+  std::vector<std::string> describe_changes(const CheckpointInfo& then) const;
   /// The run continues `checkpoint`, of this run or of another one.
   void resume(const std::filesystem::path& checkpoint, const CheckpointInfo& info);
 

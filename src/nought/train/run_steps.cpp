@@ -54,6 +54,14 @@ std::vector<std::string> RunSteps::resume(Checkpoint& checkpoint) {
   return notes;
 }
 
+void RunSteps::resume(const ForeignStates& states) {
+  engine_.set_skipped(states.skipped());
+  model_.load(states, states.updates());
+  if (const auto& scale = states.loss_scale(); scale && plan_.loss_scale && plan_.loss_scale->static_scale == 0)
+    engine_.scaler().restore({scale->scale, scale->steps, scale->last_overflow, scale->hysteresis});
+  begin();
+}
+
 bool RunSteps::resume_worker(Checkpoint& checkpoint, std::vector<std::string>& notes) {
   const CheckpointInfo& info = checkpoint.info();
   if (!info.local && !local_) return false;

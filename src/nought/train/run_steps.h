@@ -13,6 +13,7 @@
 #include "nought/data/step_source.h"
 #include "nought/engine/engine.h"
 #include "nought/train/observer.h"
+#include "nought/weights/foreign_states.h"
 #include "nought/zero/local_steps.h"
 #include "nought/zero/rotating_servers.h"
 
@@ -30,6 +31,8 @@ class RunSteps {
   /// Loads a checkpoint of this run or of another one, and begins. Returns lines for the user about what is not as it
   /// was. ConfigError if the optimizer cannot do without what each rank had for itself.
   std::vector<std::string> resume(Checkpoint& checkpoint);
+  /// Loads what a run of another program left, and begins.
+  void resume(const ForeignStates& states);
 
   /// The next step. Collective.
   StepResult make(std::span<const Batch> batches, double lr);

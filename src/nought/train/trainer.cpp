@@ -7,7 +7,6 @@
 
 #include "nought/base/json.h"
 #include "nought/checkpoint/resume.h"
-#include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/diagnose/replicas.h"
@@ -19,6 +18,7 @@
 #include "nought/models/flops.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/validate_run.h"
+#include "nought/weights/foreign_states.h"
 #include "nought/weights/grown_weights.h"
 #include "nought/weights/model_source.h"
 
@@ -121,21 +121,14 @@ void Trainer::load() {
   if (resumes(mode_)) {
     if (pairs_) find_reference([this] { load_reference(model_); });
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
+    if (holds_foreign_run(start_)) return take_up_foreign();
     Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
     if (adapter_) adapter_->take_up(checkpoint);
-    const Json now = saver_.fingerprint(), &then = checkpoint.info().run;
     require_same_virtual_ranks(plan_, start_, checkpoint.info());
-    for (const auto& [key, value] : now.items())
-      if (!then.contains(key) || then[key] != value)
-        notes_.push_back(
-            fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
-                        "had never stopped",
-                        key, value.dump(), then.value(key, Json()).dump()));
+    for (std::string& line : saver_.describe_changes(checkpoint.info())) notes_.push_back(std::move(line));
     if (const std::string incomplete = describe_incomplete_after(start_); !incomplete.empty())
       notes_.push_back(incomplete);
-    const std::string changed = describe_changed_files(then.value("files", Json()), saver_.files());
-    if (!changed.empty()) notes_.push_back(changed);
     for (std::string& note : steps_.resume(checkpoint)) notes_.push_back(std::move(note));
     take_up(checkpoint.info());
     if (policy_)
@@ -215,6 +208,13 @@ void Trainer::load_start() {
     notes_.push_back(fmt::format("{}: {} are carried through as they are", plan_.model_dir, carried->describe()));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
+}
+
+void Trainer::take_up_foreign() {
+  const ForeignStates states(start_, decoder_, model_.options().optimizer);
+  notes_.push_back(states.describe());
+  steps_.resume(states);
+  take_up({.step = steps_.made(), .skipped = states.skipped()});
 }
 
 void Trainer::take_up(const CheckpointInfo& info) {

@@ -1,5 +1,5 @@
 // Trainer: carries out a run's plan: builds the model, loads weights or a checkpoint, opens the data, makes the steps,
-// saves checkpoints and exports the weights. It has 48 members because it owns all that a run consists of, 25 objects;
+// saves checkpoints and exports the weights. It has 49 members because it owns all that a run consists of, 25 objects;
 // what they do is theirs.
 #pragma once
 
@@ -77,6 +77,8 @@ class Trainer {
   std::unique_ptr<ReferenceModel> make_reference();
   /// The ranks of all workers, or of the mesh.
   Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
+  /// Loads what a run of another program left.
+  void take_up_foreign();
   /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
   void take_up(const CheckpointInfo& info);
   /// Measures the peak that MFU refers to. Collective.

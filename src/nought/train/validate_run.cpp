@@ -15,6 +15,7 @@
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/distil_run.h"
 #include "nought/train/text_sample.h"
+#include "nought/weights/foreign_states.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
@@ -155,7 +156,12 @@ ModelConfig classifier_of(const RunPlan& given, ModelConfig config) {
   const RunPlan plan = with_model_folder(given);
   const bool rewards = plan.alignment.method == AlignmentMethod::reward;
   const std::string source = plan.model_dir.empty() ? "model" : plan.model_dir;
-  config.require_head(source);
+  require<ConfigError>(config.causal || !rewards,
+                       "{} is an encoder ({}), and alignment.method = reward is for decoders: take classify", source,
+                       config.family);
+  require<ConfigError>(config.causal || plan.layout.context_ranks == 1,
+                       "cp_size, sp_size: the rows of an encoder ({}) are not cut over ranks: set it to 1",
+                       config.family);
   require<ConfigError>(config.quantization.empty(), "{}: a classifier's head on quantised weights is not supported",
                        source);
   const std::optional<int64_t> pad = config.classifier ? std::nullopt : pad_token_of(plan);
@@ -214,6 +220,7 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
   const RunPlan plan = resolve(config, world_size);
   if (!resumes(mode) || !config.training.bf16.automatic()) return plan;
   const fs::path point = resume_point(plan);
+  if (holds_foreign_run(point)) return plan;
   const Json run = read_checkpoint_info(point).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
@@ -272,6 +279,17 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
 
 namespace {
 
+/// Throws what a run would end with that continues there.
+void check_resume_point(const fs::path& point, const RunPlan& plan, const Decoder& decoder) {
+  if (holds_foreign_run(point)) {
+    ForeignStates(point, decoder, plan.layout.sharding.optimizer);
+    return;
+  }
+  const Checkpoint checkpoint(point, decoder);
+  checkpoint.require_same_frozen(decoder);
+  require_same_virtual_ranks(plan, point, checkpoint.info());
+}
+
 /// What a run needs that learns from rewards of its own answers, or from a teacher.
 void require_judges(const RunPlan& plan) {
   require<ConfigError>(!plan.alignment.distillation || !plan.alignment.teacher_model.empty(),
@@ -320,10 +338,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
   if (resumes(mode)) {
-    const fs::path point = resume_point(plan);
-    const Checkpoint checkpoint(point, decoder);
-    checkpoint.require_same_frozen(decoder);
-    require_same_virtual_ranks(plan, point, checkpoint.info());
+    check_resume_point(resume_point(plan), plan, decoder);
   } else if (!plan.model_dir.empty()) {
     const ModelSource source(FoundModel{plan.model_dir});
     if (!plan.adapter_dir.empty()) AdapterWeights({{plan.adapter_dir}}, decoder, source.config(), source.weights());

@@ -37,6 +37,8 @@ class HfWeights final : public StoredWeights {
     const auto stored = stored_.find(parameter.name);
     return stored == stored_.end() ? dtype_ : files_.at(stored->second.tensor).dtype;
   }
+  /// Where a parameter lies. Error for one that is decoded.
+  const StoredPlace& place_of(const Parameter& parameter) const { return stored_.at(parameter.name); }
   std::string content_hash() const override;
   bool decodes(const Parameter& parameter) const override { return packed_.contains(parameter.name); }
   Storage storage_of(const Parameter& parameter) const override;

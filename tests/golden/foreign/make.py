@@ -1,9 +1,10 @@
 """Writes the folders here: python3 make.py, with deepspeed and torch (CPU). Run by hand; the files are committed.
 
 Each folder has a config.json, what the program saved, and expected.safetensors: what zero_to_fp32.py reads from it, or
-torch's own state dict. The model has the names and shapes of a llama of one layer; its loss touches every parameter.
+torch's own state dict. further.json has the
+losses of five more steps from each folder that holds moments. The model has the names and shapes of a llama of one layer; its loss touches every parameter.
 """
-import json, os, shutil, struct, sys
+import json, os, shutil, struct, sys, tempfile
 
 os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 import torch
@@ -158,14 +159,7 @@ def masters_of_bf16(folder, ranks):
     step = os.path.join(folder, "global_step2")
     parts = [torch.load(f"{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", weights_only=False)
              ["optimizer_state_dict"]["single_partition_of_fp32_groups"] for rank in range(ranks)]
-    groups = torch.load(f"{step}/mp_rank_00_model_states.pt", weights_only=False)["param_shapes"]
-    state = {}
-    for i, shapes in enumerate(groups):
-        flat, at = torch.cat([part[i] for part in parts]), 0
-        for name, shape in shapes.items():
-            state[name] = flat[at:at + shape.numel()].view(shape)
-            at += shape.numel()
-    return state
+    return joined(parts, torch.load(f"{step}/mp_rank_00_model_states.pt", weights_only=False)["param_shapes"])
 
 
 def universal_folder(name, of):
@@ -179,10 +173,104 @@ def universal_folder(name, of):
     with open(os.path.join(folder, "latest_universal"), "w") as file:
         file.write("global_step2_universal")
     shutil.copy(os.path.join(HERE, of, "expected.safetensors"), folder)
-    for path, _, names in os.walk(folder):  # what is not read yet
-        for file in names:
-            if file.startswith("exp_avg") or file in ("optimizer_state.pt", "step.pt"):
-                os.remove(os.path.join(path, file))
+
+
+def joined(flats, groups):
+    """The flat tensors of ranks, one list of each group, cut by the shapes of the groups' parameters."""
+    state = {}
+    for i, shapes in enumerate(groups):
+        flat, at = torch.cat([part[i] for part in flats]), 0
+        for name, shape in shapes.items():
+            state[name] = flat[at:at + shape.numel()].view(shape)
+            at += shape.numel()
+    return state
+
+
+def moments_of_ranks(folder, ranks, third):
+    """Moments by the names of parameters, from the files of DeepSpeed's ranks: as ds_to_universal.py cuts them."""
+    import glob
+    load = lambda pattern: [torch.load(path, weights_only=False)
+                            for path in sorted(glob.glob(os.path.join(folder, "global_step2", pattern)))]
+    states = [each["optimizer_state_dict"] for each in load("*_optim_states.pt")]
+    groups = load("*mp_rank_00_model_states.pt")[0]["param_shapes"]
+    key = "optimizer_state_dict" if third else "base_optimizer_state"
+    moments = {}
+    for kind in ("exp_avg", "exp_avg_sq"):
+        flats = [[state[key]["state"][i][kind] for i in range(len(groups))] for state in states]
+        if not third:
+            masters = [state["single_partition_of_fp32_groups"] for state in states]
+            flats = [[flat[:master.numel()] for flat, master in zip(*pair)] for pair in zip(flats, masters)]
+            moments[kind] = joined(flats, groups)
+            continue
+        moments[kind] = {}
+        for i, shapes in enumerate(groups):
+            at = 0
+            for name, shape in shapes.items():
+                part = -(-shape.numel() // ranks)
+                whole = torch.cat([flat[i][at:at + part] for flat in flats])
+                moments[kind][name], at = whole[:shape.numel()].view(shape), at + part
+    return moments
+
+
+def moments_of_universal(folder):
+    zero, moments = os.path.join(folder, "global_step2_universal", "zero"), {"exp_avg": {}, "exp_avg_sq": {}}
+    for name in os.listdir(zero):
+        for kind in moments:
+            path = os.path.join(zero, name, kind + ".pt")
+            if os.path.exists(path):
+                value = torch.load(path, weights_only=False)
+                value = value["param"] if isinstance(value, dict) else value
+                moments[kind][name] = value.view(SHAPES[name])
+    return moments
+
+
+def moments_of_dcp(folder):
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    with tempfile.TemporaryDirectory() as aside:
+        dcp_to_torch_save(folder, os.path.join(aside, "dcp.pt"))
+        state = torch.load(os.path.join(aside, "dcp.pt"), weights_only=False)["app"]["optim"]["state"]
+    return {kind: {name: each[kind] for name, each in state.items()} for kind in ("exp_avg", "exp_avg_sq")}
+
+
+FURTHER = {"zero1": lambda at: moments_of_ranks(at, 3, False), "zero2": lambda at: moments_of_ranks(at, 2, False),
+           "zero3": lambda at: moments_of_ranks(at, 3, True), "bf16": lambda at: moments_of_ranks(at, 2, False),
+           "universal2": moments_of_universal, "universal3": moments_of_universal, "dcp": moments_of_dcp}
+
+
+def further_losses(name, ids):
+    """The losses of five more steps with torch.optim.AdamW, of transformers' llama on one sequence."""
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+    folder = os.path.join(HERE, name)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager").float()
+    weights = load_file(os.path.join(folder, "expected.safetensors"))
+    model.load_state_dict(weights, strict=False)
+    moments = FURTHER[name](folder)
+    if FROZEN not in moments["exp_avg"]:
+        model.get_parameter(FROZEN).requires_grad_(False)
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    assert trained.keys() == moments["exp_avg"].keys(), (trained.keys(), moments["exp_avg"].keys())
+    groups = [{"params": [p for p in trained.values() if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in trained.values() if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    for n, p in trained.items():
+        optimizer.state[p] = {"step": torch.tensor(2.0), **{kind: moments[kind][n].clone() for kind in moments}}
+    tokens, losses = torch.tensor([ids]), []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def write_further():
+    ids = [(3 * i * i + i) % VOCAB for i in range(16)]
+    losses = {name: further_losses(name, ids + ids[:1]) for name in FURTHER}
+    with open(os.path.join(HERE, "further.json"), "w") as file:
+        json.dump({"ids": ids, "lr": 1e-2, "weight_decay": 0.1, "losses": losses}, file, indent=1)
+        file.write("\n")
 
 
 if __name__ == "__main__":
@@ -194,7 +282,8 @@ if __name__ == "__main__":
             "universal2": lambda: universal_folder("universal2", "zero2"),
             "universal3": lambda: universal_folder("universal3", "zero3"),
             "dcp": lambda: mp.spawn(run_dcp, (2, 29615, fresh("dcp"), True), nprocs=2),
-            "dcp_plain": lambda: mp.spawn(run_dcp, (2, 29616, fresh("dcp_plain"), False), nprocs=2)}
+            "dcp_plain": lambda: mp.spawn(run_dcp, (2, 29616, fresh("dcp_plain"), False), nprocs=2),
+            "further": write_further}
     for name, job in jobs.items():
         if not wanted or name in wanted:
             job()
