@@ -17,6 +17,7 @@
 #include "nought/cli/machine.h"
 #include "nought/cli/model_info.h"
 #include "nought/cli/own_program.h"
+#include "nought/cli/tensor_info.h"
 #include "nought/cli/version.h"
 #include "nought/cuda/facts.h"
 #include "nought/io/file_format.h"
@@ -174,10 +175,12 @@ std::string to_text(const OrderedJson& info) {
 void add_info(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "info", "Shows this build and this machine: CPU features, threads, memory, MPI; or what is in a checkpoint",
-      {"nought info", "nought info --json", "nought info out/checkpoint-500", "nought info out"});
+      {"nought info", "nought info --json", "nought info out/checkpoint-500", "nought info out",
+       "nought info pytorch_model.bin"});
   const auto json = std::make_shared<bool>(false);
   const auto path = std::make_shared<std::string>(), base = std::make_shared<std::string>();
-  command->add_option("PATH", *path, "A checkpoint, a Hugging Face folder, or the output_dir of a run");
+  command->add_option("PATH", *path,
+                      "A checkpoint, a Hugging Face folder, the output_dir of a run, or a file of tensors");
   command->add_option("--base", *base, "Of an adapter: its model, in place of the one that it names")
       ->type_name("MODEL_DIR")
       ->needs("PATH");
@@ -186,8 +189,12 @@ void add_info(CLI::App& app, Invocation& invocation) {
     invocation.action = [json, path, base] {
       const bool of_model = !path->empty();
       use_threads(threads_per_rank());
-      const OrderedJson info = of_model ? model_info(*path, *base) : collect();
-      fmt::print("{}", *json ? info.dump(2) + "\n" : of_model ? model_info_text(info) : to_text(info));
+      const bool of_tensors = of_model && base->empty() && is_of_tensors(*path);
+      const OrderedJson info = of_tensors ? tensor_info(*path) : of_model ? model_info(*path, *base) : collect();
+      const auto text = [&] {
+        return of_tensors ? tensor_info_text(info) : of_model ? model_info_text(info) : to_text(info);
+      };
+      fmt::print("{}", *json ? info.dump(2) + "\n" : text());
       return 0;
     };
   });

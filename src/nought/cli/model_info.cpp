@@ -10,8 +10,10 @@
 #include "nought/base/text.h"
 #include "nought/checkpoint/checkpoint_contents.h"
 #include "nought/checkpoint/export_record.h"
+#include "nought/cli/tensor_info.h"
 #include "nought/io/file_format.h"
 #include "nought/text/tokenizer.h"
+#include "nought/weights/gguf_weights.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
@@ -92,6 +94,7 @@ void add_weights(const fs::path& path, OrderedJson& info) {
   add_storage(source, info);
   info["files"] = source.stored()->num_files();
   info["bytes"] = source.stored()->file_bytes();
+  if (!is_gguf_path(path) && WeightFiles(path).in_pieces()) add_foreign_run(path, info);
   const std::optional<ExportRecord> record = read_export_record(path);
   if (!record) return;
   info["step"] = record->step;
@@ -197,6 +200,7 @@ std::string model_info_text(const OrderedJson& info) {
     for (const auto& [format, names] : info["types"].items())
       line("", fmt::format("{}: {}", format, fmt::join(names.get<std::vector<std::string>>(), ", ")));
   if (info.contains("states")) add_run_lines(info, line);
+  for (const std::string& state : foreign_states_text(info)) line("optimizer", state);
   if (info.contains("best")) {
     const OrderedJson& best = info["best"];
     line("best",
@@ -208,6 +212,8 @@ std::string model_info_text(const OrderedJson& info) {
   const std::string program = text_of(info, "written_by");
   if (!text_of(info, "written_at").empty())
     line("written", text_of(info, "written_at") + (program.empty() ? "" : " by nought " + program));
+  if (text_of(info, "written_at").empty() && info.contains("written_by") && !program.empty())
+    line("written", "by " + program);
   if (info.contains("format_of_checkpoint")) line("format", text_of(info, "format_of_checkpoint"));
   if (info.contains("checkpoints")) line("checkpoints", "of steps " + list_of(info, "checkpoints"));
   return text;
