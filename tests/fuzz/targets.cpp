@@ -10,7 +10,6 @@
 #include "nought/base/json.h"
 #include "nought/chat/chat_template.h"
 #include "nought/io/gguf_file.h"
-#include "nought/io/safetensors.h"
 #include "nought/io/strict_json.h"
 #include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
@@ -23,21 +22,6 @@
 namespace nought::fuzz {
 
 namespace fs = std::filesystem;
-
-void read_safetensors(std::span<const std::byte> bytes) {
-  const MemoryFile file(bytes);
-  static const auto memory = Memory::create();
-  accept_or_refuse([&] {
-    const SafetensorsFile opened(file.path());
-    for (const TensorEntry& entry : opened.entries()) opened.load(entry.name, *memory);
-    for (const std::string& name : opened.names()) {
-      const TensorEntry* entry = opened.find(name);  // throws for a dtype that is not supported
-      const int64_t numel = entry->shape.numel();
-      const DType other = is_float(entry->dtype) ? DType::f32 : DType::i64;
-      opened.read(name, {numel / 2, numel}, Tensor::empty(*memory, {numel - numel / 2}, other, Category::workspace));
-    }
-  });
-}
 
 void read_gguf(std::span<const std::byte> bytes) {
   const MemoryFile memory_file(bytes);
@@ -77,37 +61,6 @@ void read_weight_index(std::span<const std::byte> bytes) {
     static const auto memory = Memory::create();
     for (const TensorEntry& entry : files.entries()) files.load(entry.name, *memory);
   });
-}
-
-namespace {
-
-void load_all(const fs::path& folder) {
-  accept_or_refuse([&] {
-    const WeightFiles files(folder);
-    static const auto memory = Memory::create();
-    for (const TensorEntry& entry : files.entries()) {
-      files.load(entry.name, *memory);
-      files.visit_bytes(entry.name, [](std::span<const std::byte>) {});
-    }
-  });
-}
-
-}  // namespace
-
-void read_dcp_metadata(std::span<const std::byte> bytes) {
-  static const test::TempFolder folder;
-  folder.write(".metadata", text_of(bytes));
-  folder.write("__0_0.distcp", text_of(bytes));
-  load_all(folder.path());
-}
-
-void read_deepspeed_states(std::span<const std::byte> bytes) {
-  static const test::TempFolder folder;
-  folder.write("mp_rank_00_model_states.pt", text_of(bytes));
-  load_all(folder.path());
-  folder.write("zero_pp_rank_0_mp_rank_00_optim_states.pt", text_of(bytes));
-  load_all(folder.path());
-  fs::remove(folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
 }
 
 void read_model_config(std::span<const std::byte> bytes) {

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Fuzzes the readers of files that other programs wrote: scripts/fuzz-foreign.sh [SECONDS]
+#
+# libFuzzer with the address and undefined-behaviour sanitizers (preset fuzz, clang++): safetensors and archives of torch,
+# DeepSpeed's states, and the .metadata of torch.distributed.checkpoint, SECONDS in all (600), one process. What it finds
+# stays in build/fuzz/found, and the corpus as it is.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seconds=${1:-600}
+targets=(safetensors deepspeed_states dcp_metadata)
+[[ -e build/fuzz/CMakeCache.txt ]] || cmake --preset fuzz
+cmake --build build/fuzz --parallel "${NOUGHT_JOBS:-$(nproc)}" --target "${targets[@]/#/fuzz_}"
+for target in "${targets[@]}"; do
+  mkdir -p "build/fuzz/found/$target"
+  build/fuzz/bin/"fuzz_$target" -max_total_time=$((seconds / ${#targets[@]})) -max_len=65536 -timeout=20 -rss_limit_mb=2048 \
+    -artifact_prefix="build/fuzz/found/$target-" "build/fuzz/found/$target" "tests/fuzz/corpus/$target"
+done

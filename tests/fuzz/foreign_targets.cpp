@@ -1,0 +1,75 @@
+// Readers of files of other programs, which need nothing beyond the folder io: so their programs are built alone.
+#include "memory_file.h"
+#include "support/temp_folder.h"
+#include "targets.h"
+
+#include "nought/io/foreign_run.h"
+#include "nought/io/safetensors.h"
+
+namespace nought::fuzz {
+
+namespace fs = std::filesystem;
+
+void read_safetensors(std::span<const std::byte> bytes) {
+  const MemoryFile file(bytes);
+  static const auto memory = Memory::create();
+  accept_or_refuse([&] {
+    const SafetensorsFile opened(file.path());
+    for (const TensorEntry& entry : opened.entries()) opened.load(entry.name, *memory);
+    for (const std::string& name : opened.names()) {
+      const TensorEntry* entry = opened.find(name);  // throws for a dtype that is not supported
+      const int64_t numel = entry->shape.numel();
+      const DType other = is_float(entry->dtype) ? DType::f32 : DType::i64;
+      opened.read(name, {numel / 2, numel}, Tensor::empty(*memory, {numel - numel / 2}, other, Category::workspace));
+    }
+  });
+}
+
+namespace {
+
+/// Reads some elements of each tensor, and its bytes.
+void load_all(const TensorPieces& pieces) {
+  static const auto memory = Memory::create();
+  for (const TensorEntry& entry : pieces.entries()) {
+    const int64_t numel = entry.shape.numel();
+    const DType dtype = is_float(entry.dtype) ? DType::f32 : entry.dtype;
+    pieces.read(entry.name, {numel / 2, numel},
+                Tensor::empty(*memory, {numel - numel / 2}, dtype, Category::workspace));
+    pieces.visit_bytes(entry.name, [](std::span<const std::byte>) {});
+  }
+}
+
+/// A checkpoint of another program: its weights, and what its optimizer keeps of them.
+void load_foreign(const fs::path& folder) {
+  accept_or_refuse([&] {
+    if (!holds_foreign_run(folder)) give_up("nothing of another program", folder.c_str());
+    const ForeignRun run = read_foreign_run(folder);
+    load_all(run.weights);
+    for (const auto& [state, table] : run.states) load_all(table);
+  });
+}
+
+}  // namespace
+
+void read_dcp_metadata(std::span<const std::byte> bytes) {
+  static const test::TempFolder folder;
+  folder.write(".metadata", text_of(bytes));
+  folder.write("__0_0.distcp", text_of(bytes));
+  load_foreign(folder.path());
+}
+
+void read_deepspeed_states(std::span<const std::byte> bytes) {
+  static const test::TempFolder folder, universal;
+  folder.write("mp_rank_00_model_states.pt", text_of(bytes));
+  load_foreign(folder.path());
+  folder.write("zero_pp_rank_0_mp_rank_00_optim_states.pt", text_of(bytes));
+  load_foreign(folder.path());
+  fs::remove(folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+  fs::create_directories(universal / "zero/w");
+  for (const char* file : {"mp_rank_00_model_states.pt", "zero/optimizer_state.pt", "zero/w/fp32.pt",
+                           "zero/w/exp_avg.pt", "zero/w/step.pt"})
+    universal.write(file, text_of(bytes));
+  load_foreign(universal.path());
+}
+
+}  // namespace nought::fuzz
