@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -12,7 +14,6 @@
 #include "nought/io/strict_json.h"
 #include "nought/io/torch_archive.h"
 #include "nought/models/weight_files.h"
-#include "nought/weights/gguf_weights.h"
 
 namespace nought {
 
@@ -49,6 +50,9 @@ void add_unread(std::vector<std::string> names, const std::vector<TensorEntry>& 
   for (const TensorEntry& entry : entries) std::erase(names, entry.name);
   if (!names.empty()) info["not_read"] = names;
 }
+
+/// What the names of files of tensors end in; .distcp is refused with what to do.
+constexpr std::string_view kExtensions[] = {".safetensors", ".bin", ".pt", ".pth", ".distcp"};
 
 void add_file(const fs::path& path, OrderedJson& info) {
   require<IoError>(path.extension() != ".distcp",
@@ -103,7 +107,8 @@ void append_tensors(const OrderedJson& tensors, std::string& text) {
 
 bool is_of_tensors(const fs::path& path) {
   std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) return !is_gguf_path(path);
+  if (fs::is_regular_file(path, ignored))
+    return std::find(std::begin(kExtensions), std::end(kExtensions), path.extension()) != std::end(kExtensions);
   return fs::is_directory(path, ignored) && !fs::exists(path / "config.json", ignored) && holds_weights(path);
 }
 

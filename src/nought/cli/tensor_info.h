@@ -9,7 +9,7 @@
 
 namespace nought {
 
-/// Whether a path is a file of tensors, or a folder of them without a config.json.
+/// Whether a path is a file of tensors, by what its name ends in, or a folder of them without a config.json.
 bool is_of_tensors(const std::filesystem::path& path);
 /// Its tensors, and what it says of the run that it is from. IoError.
 OrderedJson tensor_info(const std::filesystem::path& path);
