@@ -20,9 +20,7 @@ bool BlockScaler::scale(const Fold& fold, const ProductInputs& inputs) {
   }
   if (moments.empty()) return true;  // an expert to which no token came stays as it is
   const InputMoments& any = **moments.begin();
-  for (const float sum : any.sums.span<float>())
-    require<Error>(std::isfinite(sum), "{}: its inputs are not finite for the calibration text",
-                   block_.unit->parameters()[fold.matrices.front()].name);
+  require_finite(any, block_.unit->parameters()[fold.matrices.front()].name);
   const std::vector<float> scales = activation_aware_scales(context_, matrices, any, fold.source, rule_);
   const std::vector<float> before = result();
   AppliedFold applied(

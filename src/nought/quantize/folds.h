@@ -20,7 +20,7 @@ struct Fold {
   std::vector<size_t> divided = {};   // the norm's weight, or the matrix before; then the bias, if it has one
   bool by_norm = false;
   double offset = 0;                 // added to a norm's weight
-  int64_t first_row = 0;             // of the matrix before, and its bias
+  int64_t first_row = 0;             // the first that is divided of the matrix before, and of its bias
   std::vector<int64_t> source = {};  // for each column the value of the norm, or the row from first_row on
 };
 

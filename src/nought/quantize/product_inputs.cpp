@@ -7,6 +7,12 @@
 
 namespace nought {
 
+void require_finite(const InputMoments& inputs, std::string_view matrix) {
+  const std::span<const float> sums = inputs.sums.span<float>();
+  require<Error>(std::all_of(sums.begin(), sums.end(), [](float sum) { return std::isfinite(sum); }),
+                 "{}: its inputs are not finite for the calibration text", matrix);
+}
+
 class ProductInputs::Tap final : public Kernels {
  public:
   Tap(const Context& inner, const Unit& unit, std::function<Tensor(size_t)> values)

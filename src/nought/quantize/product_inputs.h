@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "nought/autograd/unit.h"
@@ -18,10 +19,13 @@ namespace nought {
 
 /// Sums over so many rows x of the input of a product.
 struct InputMoments {
-  Tensor sums = {};                     // of x x^T, [columns, columns] f32
-  std::vector<double> magnitudes = {};  // of |x|, [columns]
+  Tensor sums = {};                     // x x^T is added here: [columns, columns] f32
+  std::vector<double> magnitudes = {};  // |x| is added here: [columns]
   int64_t rows = 0;
 };
+
+/// Error that names the matrix of which these are the inputs, unless all are finite.
+void require_finite(const InputMoments& inputs, std::string_view matrix);
 
 class ProductInputs {
  public:

@@ -251,7 +251,7 @@ class ModelQuantizer {
       const InputMoments* moments = inputs != nullptr ? inputs->of(i) : nullptr;
       if (goes_by_inputs() && moments == nullptr) ++unseen_;
       if (moments != nullptr && moments != factored) {
-        check_finite(parameter, *moments);
+        require_finite(*moments, module_of(parameter.name));
         if (options_.method == RoundingMethod::gptq)
           factor.emplace(gptq_factor(context_, moments->sums, options_.rule));
         factored = moments;
@@ -266,11 +266,6 @@ class ModelQuantizer {
       report(parameter, relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor()));
       format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
     }
-  }
-
-  static void check_finite(const Parameter& parameter, const InputMoments& inputs) {
-    require<Error>(is_finite(inputs.sums), "{}: its inputs are not finite for the calibration text",
-                   module_of(parameter.name));
   }
 
   static bool is_finite(const Tensor& tensor) {
