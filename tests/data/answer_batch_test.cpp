@@ -44,6 +44,17 @@ TEST(AnswerBatch, the_likelihood_is_that_of_chosen_answers) {
   EXPECT_EQ(likelihood_tokens(answers[0], true), 4);
 }
 
+TEST(AnswerBatch, what_fills_a_row_up_has_no_more_positions_than_the_model) {
+  const auto memory = Memory::create();
+  const std::vector<JudgedAnswer> answers{{kChosen, 2}};
+  const auto starts = [&](AnswerBatchOptions options) {
+    return batch_of_answers(*memory, answers, options).document_starts;
+  };
+  EXPECT_EQ(starts({.length = 80}), (std::vector<std::vector<int32_t>>{{0, 5, 69}}));
+  EXPECT_EQ(starts({.length = 80, .most_positions = 32}), (std::vector<std::vector<int32_t>>{{0, 5, 37, 69}}));
+  EXPECT_EQ(starts({.length = 80, .most_positions = 512}), (std::vector<std::vector<int32_t>>{{0, 5, 69}}));
+}
+
 TEST(AnswerBatch, a_rank_without_pairs_has_a_placeholder) {
   const auto memory = Memory::create();
   const Batch batch = batch_of_answers(*memory, {}, {});

@@ -118,6 +118,29 @@ TEST(EncoderClassifiers, a_new_head_is_that_of_the_family) {
   EXPECT_EQ(three.parameter_count(), encoder.parameter_count() + (hidden + 1) * (hidden + 3)) << "pooler, classifier";
 }
 
+TEST(EncoderClassifiers, texts_are_no_longer_than_the_positions_that_the_model_has_learned) {
+  RunPlan plan;
+  plan.model_dir = folder_of("bert");
+  plan.alignment.method = AlignmentMethod::classify;
+  plan.layout.seq_length = 1024, plan.layout.row_tokens = 4 * 1024;
+  plan.resolved = {{"data.seq_length", "1024", "default of alignment.max_length"}};
+  const RunPlan bounded = with_model_folder(plan);
+  EXPECT_EQ(bounded.layout.seq_length, 32);
+  EXPECT_EQ(bounded.layout.row_tokens, 4 * 32);
+  EXPECT_EQ(bounded.resolved.at(0).value, "32");
+  EXPECT_EQ(bounded.resolved.at(0).reason, "the model's number of positions");
+  plan.alignment.length_given = true;
+  EXPECT_EQ(with_model_folder(plan).layout.seq_length, 1024);
+  std::string message;
+  try {
+    require_positions(plan, Decoder(ModelConfig::from_folder(plan.model_dir)));
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, testing::StartsWith("alignment.max_length = 1024: a sequence of 1024 tokens exceeds the 32 "
+                                           "positions"));
+}
+
 TEST(EncoderClassifiers, an_unknown_pooling_is_refused) {
   std::string message;
   try {

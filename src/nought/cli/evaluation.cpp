@@ -67,8 +67,8 @@ RunPlan EvalOptions::plan(int world_size) const {
   plan.model_found = true;
   plan.alignment.without_labels = without_labels;
   require<ConfigError>(!plan.data.sources.empty(), "no data to evaluate with: --data FILE, or a RUN.json that has it");
-  if (plan.layout.seq_length == 0)
-    plan.layout.seq_length = std::min(model_config_of(plan).max_positions, kLongestDefault);
+  if (plan.layout.seq_length != 0) return with_length_of(plan, model_config_of(plan));
+  plan.layout.seq_length = std::min(model_config_of(plan).max_positions, kLongestDefault);
   return plan;
 }
 
@@ -76,7 +76,7 @@ std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
   const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
   if (!options.model_found)
-    ModelSource(find_model(options.model_dir, options.adapters)).model().require_positions(plan.layout.seq_length);
+    require_positions(plan, ModelSource(find_model(options.model_dir, options.adapters)).model());
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
   look_at_data(plan, *tokenizer, ValidateOptions().text_bytes);
@@ -105,7 +105,7 @@ EvaluatedModel::EvaluatedModel(EvalOptions options, Communicator& world, const C
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   const ModelSource source(found_);
-  source.model().require_positions(plan_.layout.seq_length);
+  require_positions(plan_, source.model());
   ModelConfig config = model_config_of(plan_);
   config.adapter = source.config().adapter;
   config.tie_word_embeddings = source.config().tie_word_embeddings;

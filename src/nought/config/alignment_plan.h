@@ -71,6 +71,7 @@ struct AlignmentPlan {
   double center = 0;                        // reward: what the square of the sum of two scores counts
   int64_t labels = 0;                       // classify: the scores of a text; 0: as many as the model has
   std::optional<ProblemType> problem = {};  // what they mean, if it is said
+  bool length_given = false;                // max_length was, and does not follow from the model
   bool without_labels = false;              // texts are only scored, and need none
   std::optional<double> ld_alpha = {};      // what tokens beyond the shorter answer of a pair count
   std::optional<Distillation> distillation = {};  // gkd

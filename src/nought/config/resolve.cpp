@@ -86,6 +86,7 @@ void resolve_data(Resolver& r) {
   auto length = r.section_value("data.seq_length", data.seq_length);
   if (r.plan.alignment.of_answers()) {
     length = length_of_answers(r, length);
+    r.plan.alignment.length_given = length.given;
   } else if (!length.given) {
     length.value = model_number(r.config.model, {"max_position_embeddings", "n_positions"});
     length.reason = kModelLength;

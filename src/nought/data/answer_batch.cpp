@@ -57,9 +57,10 @@ void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const Answe
 }
 
 /// With documents so short that their attention costs nothing.
-void fill_up(int64_t length, Row& row) {
+void fill_up(int64_t length, int64_t most_positions, Row& row) {
   constexpr int64_t kDocument = 64;
-  for (int64_t at = std::ssize(row.ids); at < length; at += kDocument) row.starts.push_back(static_cast<int32_t>(at));
+  const int64_t document = std::clamp<int64_t>(most_positions, 1, kDocument);
+  for (int64_t at = std::ssize(row.ids); at < length; at += document) row.starts.push_back(static_cast<int32_t>(at));
   const auto size = static_cast<size_t>(std::max<int64_t>(length, std::ssize(row.ids)));
   row.ids.resize(size), row.targets.resize(size, kIgnoredTarget), row.of_target.resize(size, -1);
   row.weights.resize(size, 1), row.likelihood.resize(size, 0);
@@ -96,7 +97,7 @@ Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, co
                              .wanted = {answers[i].wanted.begin(), answers[i].wanted.end()}});
   }
   const bool empty = row.ids.empty();
-  fill_up(std::max<int64_t>(options.length, 1), row);
+  fill_up(std::max<int64_t>(options.length, 1), options.most_positions, row);
   Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
   batch.document_starts.push_back(std::move(row.starts));
   batch.placeholder = empty;

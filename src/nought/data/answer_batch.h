@@ -35,6 +35,7 @@ struct AnswerBatchOptions {
   double likelihood = 0;                // the weight of the cross-entropy of each token of a chosen answer
   bool likelihood_of_prompts = false;   // the tokens of its prompt have it too
   int64_t length = 0;                   // rows with fewer tokens are filled up; 0: none is
+  int64_t most_positions = INT64_MAX;   // no document that fills a row up has more tokens
   /// For TokenLogsObjective: BatchSequences::written has the place of each target in its text.
   bool places = false;
   /// A classifier's head scores each text by the last of its tokens that is not pad_token_id, as transformers has it

@@ -95,7 +95,7 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   if (layout.has_written) answer.written = numbers;
   if (layout.has_known) answer.known = numbers;
   const std::vector<JudgedAnswer> answers(static_cast<size_t>(2 * rows), answer);
-  return batch_of_answers(memory, answers, {.length = tokens});
+  return batch_of_answers(memory, answers, {.length = tokens, .most_positions = layout.seq_length});
 }
 
 namespace {

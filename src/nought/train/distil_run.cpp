@@ -105,7 +105,8 @@ Batch DistilRun::make_batch(const Spread& spread, int64_t micro) const {
     const Answer& answer = spread.answers[static_cast<size_t>(place)];
     answers.push_back({.ids = answer.ids, .begin = answer.begin, .number = place});
   }
-  return batch_of_answers(*model_.context().memory, answers, {.length = spread.row_tokens});
+  return batch_of_answers(*model_.context().memory, answers,
+                          {.length = spread.row_tokens, .most_positions = plan_.layout.seq_length});
 }
 
 void DistilRun::begin_step(int64_t step) {

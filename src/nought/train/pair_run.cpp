@@ -89,6 +89,7 @@ AnswerSamplerOptions sampler_options(const RunPlan& plan, const ModelConfig& mod
           .batch = {.ld_alpha = alignment.ld_alpha,
                     .likelihood = alignment.likelihood,
                     .likelihood_of_prompts = alignment.likelihood_of_prompts,
+                    .most_positions = plan.layout.seq_length,
                     .scored = alignment.of_scores(),
                     .pad_token_id = model.classifier ? model.classifier->pad_token_id : std::nullopt,
                     .pooling = model.classifier ? model.classifier->pooling : ScorePooling::last_token},

@@ -262,7 +262,7 @@ Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOp
     judged.push_back({.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = answer.wanted});
     if (known) judged.back().written = answer.written_logs, judged.back().known = answer.known;
   }
-  options.length = share.row_tokens;
+  options.length = share.row_tokens, options.most_positions = setup_.plan.layout.seq_length;
   return batch_of_answers(*setup_.model.context().memory, judged, options);
 }
 

@@ -315,7 +315,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
   apply(plan.layout.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
-  decoder.require_positions(plan.layout.seq_length);
+  require_positions(plan, decoder);
   const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(inputs.config.vocab_size);
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);

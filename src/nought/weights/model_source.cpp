@@ -60,18 +60,20 @@ RunPlan with_folder(RunPlan plan, const FoundModel& found) {
   return plan;
 }
 
+/// Whether the model's positions bound sequences, of which nobody said how long they are.
+bool has_automatic_length(const RunPlan& plan) {
+  return plan.layout.seq_length == 0 || (plan.alignment.of_answers() && !plan.alignment.length_given);
+}
+
 /// Settles what the config.json of a model decides.
 RunPlan with_facts_of_model(RunPlan plan) {
   const bool wants_buckets = !plan.model_dir.empty() && has_automatic_buckets(plan);
   if (plan.model_dir.empty() && plan.model_config.is_null()) return plan;
-  if (plan.layout.seq_length != 0 && !wants_buckets) return plan;
+  if (!has_automatic_length(plan) && !wants_buckets) return plan;
   const ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                                     : ModelConfig::from_folder(plan.model_dir);
   if (wants_buckets) plan = with_automatic_buckets(std::move(plan), config.hidden_size);
-  if (plan.layout.seq_length != 0) return plan;
-  plan.layout.seq_length = config.max_positions;
-  plan.resolved.push_back({"data.seq_length", fmt::format("{}", config.max_positions), kModelLength});
-  return plan;
+  return with_length_of(std::move(plan), config);
 }
 
 /// A checkpoint whose config.json and tokenizer are as the run wrote them. IoError if they are not.
@@ -182,6 +184,33 @@ FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& 
   found.adapters.clear();
   for (const Json& each : told["adapters"]) found.adapters.push_back({each.get<std::string>()});
   return found;
+}
+
+RunPlan with_length_of(RunPlan plan, const ModelConfig& config) {
+  if (!has_automatic_length(plan)) return plan;
+  Layout& layout = plan.layout;
+  const int64_t before = layout.seq_length;
+  if (before != 0 && before <= config.max_positions) return plan;
+  layout.seq_length = config.max_positions;
+  if (before != 0) layout.row_tokens = layout.row_tokens / before * layout.seq_length;
+  const int64_t most = plan.alignment.policy_loss.max_completion_length;
+  require<ConfigError>(!plan.alignment.writes_answers() || most < layout.seq_length,
+                       "alignment.max_completion_length {} leaves no token for a prompt: the model knows {} positions",
+                       most, layout.seq_length);
+  const Resolved length{"data.seq_length", fmt::format("{}", layout.seq_length), kModelLength};
+  const auto row = std::ranges::find(plan.resolved, length.key, &Resolved::key);
+  if (row == plan.resolved.end()) plan.resolved.push_back(length);
+  if (row != plan.resolved.end()) *row = length;
+  return plan;
+}
+
+void require_positions(const RunPlan& plan, const Decoder& model) {
+  try {
+    model.require_positions(plan.layout.seq_length);
+  } catch (const ConfigError& error) {
+    fail<ConfigError>("{} = {}: {}: lower it", plan.alignment.of_answers() ? "alignment.max_length" : "data.seq_length",
+                      plan.layout.seq_length, error.what());
+  }
 }
 
 RunPlan with_model_folder(RunPlan plan) {

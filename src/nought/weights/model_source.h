@@ -44,9 +44,14 @@ FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, co
 void require_base(const std::filesystem::path& adapter, const std::filesystem::path& model);
 
 /// The plan with the folder that find_model() finds in place of model_dir, also where the tokenizer is the model's.
-/// Without a data.seq_length, sequences are as long as the model has positions; buckets that are "auto" get their size.
+/// with_length_of() it; buckets that are "auto" get their size.
 /// Once is enough: a plan that went through it stays as it is.
 RunPlan with_model_folder(RunPlan plan);
+/// The plan with sequences as long as the model has positions, where nothing says how long; texts and answers without
+/// an alignment.max_length are no longer than that. ConfigError if no token is left for a prompt.
+RunPlan with_length_of(RunPlan plan, const ModelConfig& config);
+/// ConfigError, by the key that says how long sequences are, if they are longer than the model has learned positions.
+void require_positions(const RunPlan& plan, const Decoder& model);
 /// The plan with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
 
