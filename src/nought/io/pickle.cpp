@@ -108,7 +108,8 @@ class Reader {
   }
   void push_global(const std::string& module, const std::string& name) {
     const std::string whole = module + "." + name;
-    if (!allows_(whole)) refuse("{}: not a part of tensors; nothing of it is run", excerpt(whole));
+    if (!allows_(whole))
+      refuse("{}: not a part of tensors; nothing of it is run: save the model's state_dict() alone", excerpt(whole));
     push({.kind = Kind::global, .text = whole});
   }
   void push_call(size_t count) {
@@ -284,7 +285,8 @@ std::optional<std::span<const size_t>> Pickle::entries(const PickleValue& value)
 }
 
 const PickleValue* Pickle::find(const PickleValue& of, std::string_view key) const {
-  const PickleValue& dict = of.state ? values[*of.state] : of;
+  // An OrderedDict may have a state of its own: _metadata of a module's.
+  const PickleValue& dict = of.state && !entries(of) ? values[*of.state] : of;
   const std::span<const size_t> all = entries(dict).value_or(std::span<const size_t>());
   for (size_t i = 0; i + 1 < all.size(); i += 2)
     if (values[all[i]].kind == Kind::text && values[all[i]].text == key) return &values[all[i + 1]];

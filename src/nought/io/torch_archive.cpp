@@ -29,13 +29,15 @@ class Zip {
  private:
   template <class T>
   T number(uint64_t at) const {
-    require<IoError>(at <= bytes_.size() && sizeof(T) <= bytes_.size() - at, "{}: the archive is truncated", source_);
+    require<IoError>(at <= bytes_.size() && sizeof(T) <= bytes_.size() - at,
+                     "{}: the archive is truncated: copy the file again", source_);
     T value{};
     std::memcpy(&value, bytes_.data() + at, sizeof(T));
     return value;
   }
   std::string_view text(uint64_t at, uint64_t size) const {
-    require<IoError>(at <= bytes_.size() && size <= bytes_.size() - at, "{}: the archive is truncated", source_);
+    require<IoError>(at <= bytes_.size() && size <= bytes_.size() - at,
+                     "{}: the archive is truncated: copy the file again", source_);
     return {reinterpret_cast<const char*>(bytes_.data()) + at, size};
   }
   bool has(uint64_t at, std::string_view mark) const {
@@ -48,20 +50,21 @@ class Zip {
     uint64_t end = bytes_.size() - kEndSize;
     const uint64_t least = end > kMostComment ? end - kMostComment : 0;
     while (!has(end, kEnd)) {
-      require<IoError>(end > least, "{}: the archive has no end: the file is truncated", source_);
+      require<IoError>(end > least, "{}: the archive has no end: the file is truncated: copy it again", source_);
       --end;
     }
     uint64_t count = number<uint16_t>(end + 10), at = number<uint32_t>(end + 16);
     if (end >= 20 && has(end - 20, kLocator64)) {
       const auto end64 = number<uint64_t>(end - 12);
-      require<IoError>(has(end64, kEnd64), "{}: the archive's directory is not where it says", source_);
+      require<IoError>(has(end64, kEnd64),
+                       "{}: the archive's directory is not where it says: the file is damaged, copy it again", source_);
       count = number<uint64_t>(end64 + 32), at = number<uint64_t>(end64 + 48);
     }
     for (uint64_t i = 0; i < count; ++i) at = read_entry(at);
   }
   /// Returns where the next entry of the directory begins.
   uint64_t read_entry(uint64_t at) {
-    require<IoError>(has(at, kCentralHeader), "{}: the archive's directory is damaged", source_);
+    require<IoError>(has(at, kCentralHeader), "{}: the archive's directory is damaged: copy the file again", source_);
     const auto method = number<uint16_t>(at + 10);
     uint64_t packed = number<uint32_t>(at + 20), size = number<uint32_t>(at + 24), local = number<uint32_t>(at + 42);
     const auto name_size = number<uint16_t>(at + 28), extra_size = number<uint16_t>(at + 30),
@@ -69,9 +72,12 @@ class Zip {
     const std::string name(text(at + 46, name_size));
     const uint64_t extra = at + 46 + name_size;
     read_extra(extra, extra_size, size, packed, local);
-    require<IoError>(method == 0 && packed == size, "{}: {} is compressed, which torch.save does not do", source_,
+    require<IoError>(method == 0 && packed == size,
+                     "{}: {} is compressed, which torch.save does not do: pack it without compression (zip -0)",
+                     source_, excerpt(name));
+    require<IoError>(has(local, kLocalHeader),
+                     "{}: {} is not where the archive says: the file is damaged, copy it again", source_,
                      excerpt(name));
-    require<IoError>(has(local, kLocalHeader), "{}: {} is not where the archive says", source_, excerpt(name));
     const uint64_t begin = local + 30 + number<uint16_t>(local + 26) + number<uint16_t>(local + 28);
     text(begin, size);
     require<IoError>(
@@ -154,8 +160,12 @@ class TensorsOf {
   }
   void visit(const std::string& name, const PickleValue& value, int depth) {
     const std::string& source = archive_.source();
-    require<IoError>(depth < kMostDepth, "{}: dicts lie more than {} deep in each other", source, kMostDepth);
-    require<IoError>(++visited_ <= kMostEntries, "{}: its dicts have more than {} entries", source, kMostEntries);
+    require<IoError>(depth < kMostDepth,
+                     "{}: dicts lie more than {} deep in each other: save the model's state_dict() alone", source,
+                     kMostDepth);
+    require<IoError>(++visited_ <= kMostEntries,
+                     "{}: its dicts have more than {} entries: save the model's state_dict() alone", source,
+                     kMostEntries);
     require<IoError>(name.size() <= kMostName, "{}: a tensor's name has {} bytes, at most {} are read", source,
                      name.size(), kMostName);
     if (const auto entries = pickle_.entries(value)) {
@@ -260,7 +270,7 @@ TorchTensor TorchArchive::tensor(const std::string& name, const PickleValue& val
   const int64_t numel = shape_of(name, arguments, entry.shape), room = bytes->second.size() / dtype->size;
   const int64_t begin = count(name, pickle_.item(arguments, 1));
   if (begin > room || numel > room - begin)
-    refuse(name, "has elements {} to {} of a storage of {}", begin, begin + numel, room);
+    refuse(name, "has elements {} to {} of a storage of {}: the file is damaged", begin, begin + numel, room);
   entry.bytes = {bytes->second.begin + begin * dtype->size, bytes->second.begin + (begin + numel) * dtype->size};
   return {std::move(entry), dtype};
 }
