@@ -39,11 +39,17 @@ void load_all(const TensorPieces& pieces) {
   }
 }
 
+/// Matrices of the corpus as two ranks would have them: cut along their last dimension.
+std::optional<Shape> doubled_shapes(std::string_view name) {
+  if (name.ends_with("norm.weight")) return Shape{8};
+  return name.ends_with("proj.weight") ? std::optional(Shape{8, 16}) : std::nullopt;
+}
+
 /// A checkpoint of another program: its weights, and what its optimizer keeps of them.
 void load_foreign(const fs::path& folder) {
   accept_or_refuse([&] {
     if (!holds_foreign_run(folder)) give_up("nothing of another program", folder.c_str());
-    const ForeignRun run = read_foreign_run(folder);
+    const ForeignRun run = read_foreign_run(folder, doubled_shapes);
     load_all(run.weights);
     for (const auto& [state, table] : run.states) load_all(table);
   });
@@ -59,12 +65,15 @@ void read_dcp_metadata(std::span<const std::byte> bytes) {
 }
 
 void read_deepspeed_states(std::span<const std::byte> bytes) {
-  static const test::TempFolder folder, universal;
+  static const test::TempFolder folder, universal, ranks;
   folder.write("mp_rank_00_model_states.pt", text_of(bytes));
   load_foreign(folder.path());
   folder.write("zero_pp_rank_0_mp_rank_00_optim_states.pt", text_of(bytes));
   load_foreign(folder.path());
   fs::remove(folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+  for (const char* file : {"mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt"})
+    ranks.write(file, text_of(bytes));
+  load_foreign(ranks.path());
   fs::create_directories(universal / "zero/w");
   for (const char* file : {"mp_rank_00_model_states.pt", "zero/optimizer_state.pt", "zero/w/fp32.pt",
                            "zero/w/exp_avg.pt", "zero/w/step.pt"})

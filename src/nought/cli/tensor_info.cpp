@@ -48,6 +48,7 @@ void add_tensors(const std::vector<TensorEntry>& entries, OrderedJson& info) {
 /// Tensors of a file whose dtype is none that Nought computes with.
 void add_unread(std::vector<std::string> names, const std::vector<TensorEntry>& entries, OrderedJson& info) {
   for (const TensorEntry& entry : entries) std::erase(names, entry.name);
+  for (std::string& name : names) name = excerpt(name) + ": its dtype";
   if (!names.empty()) info["not_read"] = names;
 }
 
@@ -66,7 +67,7 @@ void add_file(const fs::path& path, OrderedJson& info) {
     std::vector<std::string> unread;
     for (const auto& [name, dtype] : tensors.unsupported) {
       std::erase_if(tensors.entries, [&name = name](const TensorEntry& entry) { return entry.name == name; });
-      unread.push_back(fmt::format("{} ({})", name, dtype));
+      unread.push_back(fmt::format("{}: its dtype {}", excerpt(name), dtype));
     }
     if (!unread.empty()) info["not_read"] = unread;
     return add_tensors(tensors.entries, info);
@@ -82,6 +83,7 @@ void add_folder(const fs::path& path, OrderedJson& info) {
   info["files"] = files.num_files();
   info["bytes"] = files.file_bytes();
   if (holds_foreign_run(path)) add_foreign_run(path, info);
+  if (const std::vector<std::string> unread = files.unread(); !unread.empty()) info["not_read"] = unread;
   add_tensors(files.entries(), info);
 }
 
@@ -155,7 +157,7 @@ std::string tensor_info_text(const OrderedJson& info) {
        fmt::format("{} with {} elements, {}", info["tensors"].size(),
                    format_count(static_cast<double>(number("elements"))), format_bytes(number("bytes_of_tensors"))));
   if (info.contains("not_read"))
-    for (const auto& each : info["not_read"]) line("not read", excerpt(each.get<std::string>()) + ": its dtype");
+    for (const auto& each : info["not_read"]) line("not read", each.get<std::string>());
   append_tensors(info["tensors"], text);
   return text;
 }

@@ -77,6 +77,25 @@ class DcpReader {
     return states;
   }
 
+  /// What the optimizer was told of its groups of parameters; each setting is an archive of its own.
+  std::vector<ForeignGroup> read_groups() const {
+    std::map<std::string, ForeignGroup> groups;
+    Table table{TensorPieces(folder_)};
+    for (const auto& [key, place] : settings_) {
+      const size_t end = key.rfind('.');
+      const std::string_view name = std::string_view(key).substr(end + 1);
+      if (std::ranges::count(kSettings, name) > 0) {
+        size_t number = 0;
+        const TorchArchive value = archive_at(key, place, table, number);
+        note_setting(name, value.pickle(), value.root(), groups[key.substr(0, end)]);
+      }
+    }
+    std::vector<ForeignGroup> all;
+    for (const auto& [key, group] : groups)
+      if (std::ranges::count(all, group) == 0) all.push_back(group);
+    return all;
+  }
+
  private:
   struct Place {
     std::string file;
@@ -118,14 +137,16 @@ class DcpReader {
   void read_places() {
     for_each(of(root(), "storage_data"), [&](const PickleValue& index, const PickleValue& info) {
       const PickleValue* offset = pickle_.find(index, "offset");
-      if (offset == nullptr || offset->kind == PickleValue::Kind::none) return;  // no tensor
+      const bool tensor = offset != nullptr && offset->kind != PickleValue::Kind::none;
+      const std::string& key = of(index, "fqn").text;
+      if (!tensor && key.find(kGroups) == std::string::npos) return;
       const PickleValue* transforms = pickle_.find(info, "transform_descriptors");
       const std::string& file = of(info, "relative_path").text;
       if (transforms != nullptr && transforms->kind != PickleValue::Kind::none)
         refuse("{} is transformed or compressed: save without extensions", excerpt(file));
       if (!is_file_name(file)) refuse("\"{}\" is no file of the folder", excerpt(file));
-      places_[{of(index, "fqn").text, numbers(*offset)}] = {file, of(info, "offset").integer,
-                                                            of(info, "length").integer};
+      const Place place{file, of(info, "offset").integer, of(info, "length").integer};
+      tensor ? places_[{key, numbers(*offset)}] = place : settings_[key] = place;
     });
   }
 
@@ -216,18 +237,35 @@ class DcpReader {
     table.pieces.add(std::move(entry), std::move(pieces));
   }
 
-  TorchTensor stored_chunk(const std::string& key, const Place& place, const Numbers& sizes, TensorPiece& piece,
-                           Table& table) const {
-    piece.file = file(place.file, table);
-    const std::span<const std::byte> bytes = table.pieces.bytes(piece.file);
-    const std::string source = table.pieces.path(piece.file).string();
+  /// opened: the file that it lies in.
+  TorchArchive archive_at(const std::string& key, const Place& place, Table& table, size_t& opened) const {
+    opened = file(place.file, table);
+    const std::span<const std::byte> bytes = table.pieces.bytes(opened);
+    const std::string source = table.pieces.path(opened).string();
     const auto room = std::ssize(bytes);
     require<IoError>(
         place.offset >= 0 && place.length > 0 && place.offset <= room && place.length <= room - place.offset,
         "{}: truncated: bytes {} to {} of {} are a chunk of \"{}\": copy the file again", source, place.offset,
         place.offset + place.length, room, excerpt(key));
-    const TorchArchive archive(bytes.subspan(static_cast<size_t>(place.offset), static_cast<size_t>(place.length)),
-                               source);
+    return {bytes.subspan(static_cast<size_t>(place.offset), static_cast<size_t>(place.length)), source};
+  }
+  static void note_setting(std::string_view name, const Pickle& pickle, const PickleValue& value, ForeignGroup& group) {
+    const auto number = [](const PickleValue& one) -> std::optional<double> {
+      if (one.kind == PickleValue::Kind::number) return one.number;
+      const bool whole = one.kind == PickleValue::Kind::integer || one.kind == PickleValue::Kind::boolean;
+      return whole ? std::optional(static_cast<double>(one.integer)) : std::nullopt;
+    };
+    if (name == "eps") group.eps = number(value);
+    if (name == "weight_decay") group.weight_decay = number(value);
+    if (name == "decoupled_weight_decay" && number(value)) group.decoupled = *number(value) != 0;
+    if (name == "betas" && value.kind == PickleValue::Kind::list && value.items.size() == 2)
+      group.beta1 = number(pickle.item(value, 0)), group.beta2 = number(pickle.item(value, 1));
+  }
+
+  TorchTensor stored_chunk(const std::string& key, const Place& place, const Numbers& sizes, TensorPiece& piece,
+                           Table& table) const {
+    const TorchArchive archive = archive_at(key, place, table, piece.file);
+    const std::string& source = archive.source();
     TorchTensor stored = archive.tensor(key, archive.root());
     const Shape shape = shape_of(sizes);
     require<IoError>(stored.entry.shape == shape, "{}: a chunk of \"{}\" is {}, and .metadata says {}", source,
@@ -276,11 +314,14 @@ class DcpReader {
   static constexpr size_t kMostBoxes = 4096;
 
   static constexpr std::string_view kState = "state.";
+  static constexpr std::string_view kGroups = "param_groups.";
+  static constexpr std::string_view kSettings[] = {"betas", "eps", "weight_decay", "decoupled_weight_decay"};
 
   fs::path folder_;
   std::string source_;
   Pickle pickle_;
   std::map<std::pair<std::string, Numbers>, Place> places_;
+  std::map<std::string, Place> settings_;  // of the optimizer's groups
 };
 
 fs::path dcp_in(const fs::path& folder) {
@@ -325,7 +366,8 @@ ForeignRun read_dcp_run(const fs::path& folder) {
   run.weights = reader.read_weights();
   std::error_code ignored;
   const bool apart = found.filename() == kAccelerate && fs::is_regular_file(beside / kMetadata, ignored);
-  run.states = apart ? DcpReader(beside).read_states() : reader.read_states();
+  DcpReader beside_it(apart ? beside : found);
+  run.states = beside_it.read_states(), run.groups = beside_it.read_groups();
   if (const auto steps = run.states.find("step"); steps != run.states.end()) {
     run.updates = updates_of(steps->second);
     run.states.erase(steps);

@@ -11,7 +11,9 @@
 #include "nought/base/open_file.h"
 #include "nought/io/deepspeed_archive.h"
 #include "nought/io/deepspeed_files.h"
+#include "nought/io/deepspeed_numbered.h"
 #include "nought/io/deepspeed_progress.h"
+#include "nought/io/model_ranks.h"
 #include "nought/io/strict_json.h"
 #include "nought/io/torch_archive.h"
 
@@ -35,8 +37,9 @@ constexpr std::string_view kGlobalsOfSteps[] = {"deepspeed.runtime.fp16.loss_sca
 
 class StepReader {
  public:
-  /// with_states: also what the optimizer keeps.
-  StepReader(const fs::path& folder, bool with_states) : folder_(folder), with_states_(with_states), run_(folder) {}
+  /// model_rank: which tensor parallel rank's files are read. with_states: also what the optimizer keeps.
+  StepReader(const fs::path& folder, int64_t model_rank, bool with_states)
+      : folder_(folder), with_states_(with_states), model_rank_(model_rank), run_(folder) {}
 
   ForeignRun read() {
     std::error_code ignored;
@@ -46,14 +49,13 @@ class StepReader {
                        "writes is read",
                        each.path().string());
     files_ = deepspeed_files(folder_);
+    std::erase_if(files_, [&](const DeepSpeedFile& file) { return file.model_rank != model_rank_; });
     const DeepSpeedFile* model = first(false);
     require<IoError>(model != nullptr,
-                     "{}: no mp_rank_00_model_states.pt, which says the shapes: copy the whole folder",
-                     folder_.string());
+                     "{}: no mp_rank_{:02}_model_states.pt, which says the shapes: copy the whole folder",
+                     folder_.string(), model_rank_);
     model_ = open(model->path);
-    const bool universal = fs::is_directory(folder_ / "zero", ignored);
-    if (!universal) refuse_model_parallel();
-    if (universal) {
+    if (fs::is_directory(folder_ / "zero", ignored)) {
       read_universal();
     } else if (first(true) == nullptr) {
       read_module();
@@ -64,6 +66,7 @@ class StepReader {
     read_buffers();
     read_shared();
     if (with_states_) read_progress(model_, run_);
+    read_whole_shapes(model_, run_);
     return std::move(run_);
   }
 
@@ -79,18 +82,11 @@ class StepReader {
     archives_.emplace_back(table.bytes(file), path.string(), kGlobalsOfSteps);
     return {file, table.bytes(file), &archives_.back()};
   }
-  void refuse_model_parallel() const {
-    for (const DeepSpeedFile& file : files_)
-      require<IoError>(file.model_rank == 0,
-                       "{}: of tensor parallel rank {}: DeepSpeed's ds_to_universal.py merges the ranks, and what it "
-                       "writes is read",
-                       file.path.string(), file.model_rank);
-  }
   /// The files of all ranks, of which there must be `count`.
   std::vector<DeepSpeedFile> of_ranks(bool optimizer, int64_t count) const {
     std::vector<DeepSpeedFile> found;
     for (const DeepSpeedFile& file : files_)
-      if (file.optimizer == optimizer && file.model_rank == 0) found.push_back(file);
+      if (file.optimizer == optimizer) found.push_back(file);
     for (int64_t rank = 0; rank < std::max(count, std::ssize(found)); ++rank)
       require<IoError>(rank < std::ssize(found) && rank < count && found[static_cast<size_t>(rank)].rank == rank,
                        "{}: {} ranks wrote this step, and the {} of rank {} is {}: copy the whole folder",
@@ -281,6 +277,7 @@ class StepReader {
                      "{}: no *_optim_states.pt, where the masters of ZeRO's ranks are: copy the whole folder",
                      folder_.string());
     run_.writer = "without ZeRO";
+    if (with_states_) read_numbered_states(model_, run_);
     model_.for_each_entry(model_.value("module"), [&](const PickleValue& name, const PickleValue& value) {
       add_whole(model_, name.text, value);
     });
@@ -356,8 +353,10 @@ class StepReader {
     const PickleValue* shapes = model_.pickle().find(model_.archive->root(), "frozen_param_shapes");
     if (shapes == nullptr || shapes->kind == Kind::none) return;
     std::vector<Opened> ranks{model_};
-    for (const DeepSpeedFile& file : files_)
-      if (in_parts && !file.optimizer && file.model_rank == 0 && file.rank > 0) ranks.push_back(open(file.path));
+    const PickleValue* world = model_.pickle().find(model_.archive->root(), "dp_world_size");
+    if (in_parts)
+      for (const DeepSpeedFile& file : of_ranks(false, world == nullptr ? 1 : world->integer))
+        if (file.rank > 0) ranks.push_back(open(file.path));
     model_.for_each_entry(*shapes, [&](const PickleValue& key, const PickleValue& shape) {
       const Named parameter{key.text, shape_of(key.text, shape)};
       if (run_.weights.contains(key.text)) return;
@@ -379,12 +378,8 @@ class StepReader {
   void read_shared() {
     const PickleValue* shared = model_.pickle().find(model_.archive->root(), "shared_params");
     if (shared == nullptr || shared->kind == Kind::none) return;
-    const auto name_in = [&](TensorPieces& table, const std::string& name, const std::string& known) {
-      if (!table.contains(name) && table.contains(known)) table.add_name(name, known);
-    };
     model_.for_each_entry(*shared, [&](const PickleValue& name, const PickleValue& known) {
-      name_in(run_.weights, name.text, known.text);
-      for (auto& [state, table] : run_.states) name_in(table, name.text, known.text);
+      run_.second_names.emplace(name.text, known.text);
     });
   }
 
@@ -392,6 +387,7 @@ class StepReader {
 
   fs::path folder_;
   bool with_states_;
+  int64_t model_rank_;
   ForeignRun run_;
   std::vector<DeepSpeedFile> files_;
   std::deque<TorchArchive> archives_;
@@ -406,21 +402,49 @@ bool holds_deepspeed_checkpoint(const fs::path& folder) { return !deepspeed_step
 
 namespace {
 
-ForeignRun read_step(const fs::path& folder, bool with_states) {
+constexpr int64_t kMostModelRanks = 1024;
+
+/// How many tensor parallel ranks wrote a step. A universal checkpoint has all of them in one.
+int64_t model_ranks_of(const fs::path& step) {
+  std::error_code ignored;
+  int64_t ranks = 1;
+  if (fs::is_directory(step / "zero", ignored)) return ranks;
+  for (const DeepSpeedFile& file : deepspeed_files(step)) ranks = std::max(ranks, file.model_rank + 1);
+  require<IoError>(ranks <= kMostModelRanks, "{}: files of tensor parallel rank {}, read are up to {} ranks",
+                   step.string(), ranks - 1, kMostModelRanks);
+  return ranks;
+}
+
+void name_shared(ForeignRun& run) {
+  for (const auto& [name, first] : run.second_names) {
+    if (!run.weights.contains(name) && run.weights.contains(first)) run.weights.add_name(name, first);
+    for (auto& [state, table] : run.states)
+      if (!table.contains(name) && table.contains(first)) table.add_name(name, first);
+  }
+}
+
+ForeignRun read_step(const fs::path& folder, const WholeShapes& shapes, bool with_states) {
   const fs::path step = deepspeed_step(folder);
   std::error_code ignored;
   require<IoError>(fs::is_directory(step, ignored),
                    "{}: `latest` names {}, which is not there: copy that folder as well", folder.string(),
                    step.filename().string());
-  return StepReader(step, with_states).read();
+  std::vector<ForeignRun> ranks;
+  const int64_t all = model_ranks_of(step);
+  for (int64_t rank = 0; rank < all; ++rank) ranks.push_back(StepReader(step, rank, with_states).read());
+  ForeignRun run = all == 1 ? std::move(ranks[0]) : join_model_ranks(ranks, shapes);
+  name_shared(run);
+  return run;
 }
 
 }  // namespace
 
-TensorPieces read_deepspeed_checkpoint(const fs::path& folder) {
-  return std::move(read_step(folder, /*with_states=*/false).weights);
+TensorPieces read_deepspeed_checkpoint(const fs::path& folder, const WholeShapes& shapes) {
+  return std::move(read_step(folder, shapes, /*with_states=*/false).weights);
 }
 
-ForeignRun read_deepspeed_run(const fs::path& folder) { return read_step(folder, /*with_states=*/true); }
+ForeignRun read_deepspeed_run(const fs::path& folder, const WholeShapes& shapes) {
+  return read_step(folder, shapes, /*with_states=*/true);
+}
 
 }  // namespace nought

@@ -3,7 +3,7 @@
 //
 // Design goals: the fp32 masters are the weights, as zero_to_fp32.py has it; they are read where they lie. What is
 // missing is said by its file.
-// Non-goals: tensor parallel ranks, experts and stages of pipelines, whose merging ds_to_universal.py does.
+// Non-goals: experts and stages of pipelines, whose merging ds_to_universal.py does.
 #pragma once
 
 #include <filesystem>
@@ -21,9 +21,9 @@ bool holds_deepspeed_checkpoint(const std::filesystem::path& folder);
 /// What stands beside the tensors in its archives: globals that are known, and of which nothing is run.
 std::span<const std::string_view> deepspeed_globals();
 
-/// Weights and buffers by the names of the module. IoError.
-TensorPieces read_deepspeed_checkpoint(const std::filesystem::path& folder);
+/// Weights and buffers by the names of the module. shapes: tell how tensor parallel ranks cut them. IoError.
+TensorPieces read_deepspeed_checkpoint(const std::filesystem::path& folder, const WholeShapes& shapes = {});
 /// Weights with what the optimizer keeps of them, and the steps that were made. IoError.
-ForeignRun read_deepspeed_run(const std::filesystem::path& folder);
+ForeignRun read_deepspeed_run(const std::filesystem::path& folder, const WholeShapes& shapes = {});
 
 }  // namespace nought

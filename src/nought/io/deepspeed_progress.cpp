@@ -1,6 +1,7 @@
 #include "nought/io/deepspeed_progress.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "nought/io/strict_json.h"
@@ -12,9 +13,10 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr double kMostUpdates = 1e12;
+constexpr size_t kMostGroups = 64;
 
-/// The dict that torch's optimizer calls its state. nullptr without one.
-const PickleValue* states_of_optimizer(const DeepSpeedArchive& rank) {
+/// The dict of torch's optimizer. nullptr without one.
+const PickleValue* torch_optimizer(const DeepSpeedArchive& rank) {
   const Pickle& pickle = rank.pickle();
   const PickleValue* outer = pickle.find(rank.archive->root(), "optimizer_state_dict");
   if (outer == nullptr) return nullptr;
@@ -24,10 +26,15 @@ const PickleValue* states_of_optimizer(const DeepSpeedArchive& rank) {
                        "{}: states that DeepSpeed saved as elastic_checkpoint are not read: save without it, or name "
                        "the folder as \"model\", which begins anew with its weights",
                        rank.archive->source());
-      return pickle.find(*base, "state");
+      return base;
     }
-  // The common states of a universal checkpoint, of stage 3.
-  return pickle.find(*outer, "state");
+  return outer;  // the common states of a universal checkpoint, of stage 3
+}
+
+/// What it calls its state. nullptr without one.
+const PickleValue* states_of_optimizer(const DeepSpeedArchive& rank) {
+  const PickleValue* optimizer = torch_optimizer(rank);
+  return optimizer == nullptr ? nullptr : rank.pickle().find(*optimizer, "state");
 }
 
 /// What is kept of one flat tensor. nullptr for nothing.
@@ -55,7 +62,39 @@ std::string text_at(const Pickle& pickle, const PickleValue& dict, std::string_v
   return excerpt(text);
 }
 
+/// The name that a pattern of Python's re.escape() stands for, "^model\\.norm\\.weight$"; "" for any other pattern.
+std::string literal_of(std::string_view pattern) {
+  if (!pattern.starts_with('^') || !pattern.ends_with('$')) return "";
+  std::string name;
+  for (size_t at = 1; at + 1 < pattern.size(); ++at) {
+    const bool escaped = pattern[at] == '\\';
+    if (escaped) ++at;
+    const auto c = static_cast<unsigned char>(pattern[at]);
+    if (at + 1 >= pattern.size() || escaped == (std::isalnum(c) != 0 || c == '_')) return "";
+    name += pattern[at];
+  }
+  return name;
+}
+
 }  // namespace
+
+void read_whole_shapes(const DeepSpeedArchive& model, ForeignRun& run) {
+  const Pickle& pickle = model.pickle();
+  const PickleValue* found = &model.archive->root();
+  for (const char* key : {"universal_checkpoint_info", "affine_map", "params"})
+    if (found = pickle.find(*found, key); found == nullptr) return;
+  pickle.for_each_entry(*found, [&](const PickleValue& pattern, const PickleValue& map) {
+    const PickleValue* sizes = pickle.find(map, "logical_shape");
+    const auto extents = sizes == nullptr ? std::nullopt : pickle.integers(*sizes);
+    const std::string name = literal_of(pattern.text);
+    const bool sane = extents && extents->size() <= size_t{Shape::kMaxRank} &&
+                      std::ranges::all_of(*extents, [](int64_t extent) { return extent >= 0; });
+    if (name.empty() || !sane) return;
+    Shape shape;
+    for (const int64_t extent : *extents) shape.push_back(extent);
+    run.whole_shapes.emplace(name, shape);
+  });
+}
 
 void note_step(const DeepSpeedArchive& opened, const PickleValue& step, ForeignRun& run) {
   const std::optional<double> number = opened.number(step);
@@ -68,8 +107,29 @@ void note_step(const DeepSpeedArchive& opened, const PickleValue& step, ForeignR
   run.updates = updates;
 }
 
+void read_groups(const DeepSpeedArchive& opened, const PickleValue& optimizer, ForeignRun& run) {
+  const Pickle& pickle = opened.pickle();
+  const PickleValue* groups = pickle.find(optimizer, "param_groups");
+  if (groups == nullptr || groups->kind != Kind::list) return;
+  const auto number = [&](const PickleValue& group, std::string_view key) {
+    const PickleValue* value = pickle.find(group, key);
+    return value == nullptr ? std::nullopt : opened.number(*value);
+  };
+  for (const size_t each : groups->items) {
+    const PickleValue& values = pickle[each];
+    ForeignGroup group{.eps = number(values, "eps"), .weight_decay = number(values, "weight_decay")};
+    const PickleValue* betas = pickle.find(values, "betas");
+    if (betas != nullptr && betas->kind == Kind::list && betas->items.size() == 2) {
+      group.beta1 = opened.number(pickle.item(*betas, 0)), group.beta2 = opened.number(pickle.item(*betas, 1));
+    }
+    if (const auto decoupled = number(values, "decoupled_weight_decay")) group.decoupled = *decoupled != 0;
+    if (std::ranges::count(run.groups, group) == 0 && run.groups.size() < kMostGroups) run.groups.push_back(group);
+  }
+}
+
 std::vector<std::string> read_states(const DeepSpeedArchive& rank, size_t flat, ForeignRun& run) {
   std::vector<std::string> names;
+  if (const PickleValue* optimizer = torch_optimizer(rank)) read_groups(rank, *optimizer, run);
   const PickleValue* states = states_at(rank, flat);
   if (states == nullptr) return names;
   rank.for_each_entry(*states, [&](const PickleValue& key, const PickleValue& value) {

@@ -48,8 +48,8 @@ std::string describe_part_of_foreign_run(const fs::path& folder) {
   return "";
 }
 
-ForeignRun read_foreign_run(const std::filesystem::path& folder) {
-  return holds_deepspeed_checkpoint(folder) ? read_deepspeed_run(folder) : read_dcp_run(folder);
+ForeignRun read_foreign_run(const std::filesystem::path& folder, const WholeShapes& shapes) {
+  return holds_deepspeed_checkpoint(folder) ? read_deepspeed_run(folder, shapes) : read_dcp_run(folder);
 }
 
 }  // namespace nought

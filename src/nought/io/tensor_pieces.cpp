@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "nought/base/checked_math.h"
@@ -30,6 +31,16 @@ int64_t last_of(const TensorPiece& piece) {
 size_t TensorPieces::open(const std::filesystem::path& file) {
   files_.push_back({file, std::make_shared<const MappedFile>(file)});
   return files_.size() - 1;
+}
+
+size_t TensorPieces::adopt_files(const TensorPieces& others) {
+  const size_t first = files_.size();
+  files_.insert(files_.end(), others.files_.begin(), others.files_.end());
+  return first;
+}
+
+void TensorPieces::add_unsupported(const std::string& name, std::string_view dtype) {
+  add_unread(name, fmt::format("has dtype {}, which is not supported", dtype));
 }
 
 void TensorPieces::add(TensorEntry entry, std::vector<TensorPiece> pieces) {
@@ -73,6 +84,7 @@ int64_t TensorPieces::checked_bytes(const Pieced& tensor) const {
 }
 
 void TensorPieces::add_name(const std::string& name, const std::string& known) {
+  if (const auto unread = unread_.find(known); unread != unread_.end()) return add_unread(name, unread->second);
   const auto found = tensors_.find(known);
   require<IoError>(found != tensors_.end(), "{}: tensor \"{}\" is said to be \"{}\", which is not there",
                    folder_.string(), excerpt(name), excerpt(known));
@@ -90,15 +102,14 @@ std::vector<TensorEntry> TensorPieces::entries() const {
 std::vector<std::string> TensorPieces::names() const {
   std::vector<std::string> all;
   for (const auto& [name, tensor] : tensors_) all.push_back(name);
-  for (const auto& [name, dtype] : unsupported_) all.push_back(name);
+  for (const auto& [name, why] : unread_) all.push_back(name);
   return all;
 }
 
 const TensorEntry* TensorPieces::find(std::string_view name) const {
   if (const auto found = tensors_.find(name); found != tensors_.end()) return &found->second.entry;
-  if (const auto found = unsupported_.find(name); found != unsupported_.end())
-    fail<IoError>("{}: tensor \"{}\" has dtype {}, which is not supported", folder_.string(), excerpt(found->first),
-                  found->second);
+  if (const auto found = unread_.find(name); found != unread_.end())
+    fail<IoError>("{}: tensor \"{}\" {}", folder_.string(), excerpt(found->first), found->second);
   return nullptr;
 }
 
@@ -135,6 +146,20 @@ void TensorPieces::visit_bytes(std::string_view name,
     copy(tensor, elements, tensor.entry.dtype, bytes.data());
     visit(std::span(bytes).first(static_cast<size_t>(elements.size() * size)));
   }
+}
+
+bool TensorPieces::is_same_in(const TensorPieces& others, std::string_view name) const {
+  const Pieced &tensor = at(name), &other = others.at(name);
+  if (tensor.entry.shape != other.entry.shape || tensor.entry.dtype != other.entry.dtype) return false;
+  const int64_t size = size_of(tensor.entry.dtype), numel = tensor.entry.shape.numel(), block = kBlockBytes / size;
+  std::vector<std::byte> ours(static_cast<size_t>(std::min(numel, block) * size)), theirs(ours.size());
+  for (int64_t begin = 0; begin < numel; begin += block) {
+    const Interval elements{begin, std::min(numel, begin + block)};
+    copy(tensor, elements, tensor.entry.dtype, ours.data());
+    others.copy(other, elements, tensor.entry.dtype, theirs.data());
+    if (std::memcmp(ours.data(), theirs.data(), static_cast<size_t>(elements.size() * size)) != 0) return false;
+  }
+  return true;
 }
 
 void TensorPieces::copy(const Pieced& tensor, Interval elements, DType to, std::byte* target) const {

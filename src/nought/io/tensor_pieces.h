@@ -49,14 +49,22 @@ class TensorPieces {
   /// Gives a tensor a second name. IoError if there is no tensor `known`.
   void add_name(const std::string& name, const std::string& known);
   /// A tensor of a dtype that Nought does not compute with.
-  void add_unsupported(const std::string& name, std::string_view dtype) { unsupported_.emplace(name, dtype); }
+  void add_unsupported(const std::string& name, std::string_view dtype);
+  /// A tensor that is there and not read; `why` goes on from its name: "has dtype torch.int16, which ...".
+  void add_unread(const std::string& name, const std::string& why) { unread_.emplace(name, why); }
+  /// Opens the files of others here too. Returns which is the first of them here.
+  size_t adopt_files(const TensorPieces& others);
 
-  bool contains(std::string_view name) const { return tensors_.contains(name) || unsupported_.contains(name); }
+  bool contains(std::string_view name) const { return tensors_.contains(name) || unread_.contains(name); }
   /// In the order of their names.
   std::vector<TensorEntry> entries() const;
   std::vector<std::string> names() const;
-  /// nullptr if there is no such tensor; IoError if its dtype is not supported.
+  /// nullptr if there is no such tensor; IoError if it is not read.
   const TensorEntry* find(std::string_view name) const;
+  std::span<const TensorPiece> pieces_of(std::string_view name) const { return at(name).pieces; }
+  /// Whether a tensor has the same bytes elsewhere, with the same dtype and shape.
+  bool is_same_in(const TensorPieces& others, std::string_view name) const;
+  const std::map<std::string, std::string, std::less<>>& unread() const { return unread_; }
   /// As SafetensorsFile::read().
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
   /// The bytes of a tensor in the order of its elements, some at a time.
@@ -85,7 +93,7 @@ class TensorPieces {
   std::filesystem::path folder_;
   std::vector<File> files_;
   std::map<std::string, Pieced, std::less<>> tensors_;
-  std::map<std::string, std::string, std::less<>> unsupported_;  // name -> dtype
+  std::map<std::string, std::string, std::less<>> unread_;  // name -> why
   std::shared_ptr<std::atomic<int64_t>> bytes_read_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 

@@ -48,12 +48,12 @@ bool holds_weights(const std::filesystem::path& folder) {
   return !weights_in(folder).empty() || holds_deepspeed_checkpoint(folder) || holds_dcp(folder);
 }
 
-WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
+WeightFiles::WeightFiles(const std::filesystem::path& path, const WholeShapes& shapes) : path_(path) {
   std::error_code ignored;
   require<IoError>(std::filesystem::exists(path, ignored), "{}: no such model folder", path.string());
   const std::filesystem::path found = std::filesystem::is_directory(path, ignored) ? weights_in(path) : path;
   if (found.empty() && holds_deepspeed_checkpoint(path)) {
-    pieces_ = read_deepspeed_checkpoint(path);
+    pieces_ = read_deepspeed_checkpoint(path, shapes);
     return;
   }
   if (found.empty() && holds_dcp(path)) {
@@ -109,6 +109,13 @@ std::vector<TensorEntry> WeightFiles::entries() const {
       if (owner != owner_.end() && owner->second == i) all.push_back(entry);
     }
   }
+  return all;
+}
+
+std::vector<std::string> WeightFiles::unread() const {
+  std::vector<std::string> all;
+  if (!pieces_) return all;
+  for (const auto& [name, why] : pieces_->unread()) all.push_back(fmt::format("{} {}", excerpt(name), why));
   return all;
 }
 

@@ -14,6 +14,7 @@
 
 #include "nought/io/safetensors.h"
 #include "nought/io/tensor_pieces.h"
+#include "nought/io/whole_shapes.h"
 
 namespace nought {
 
@@ -26,12 +27,16 @@ bool holds_weights(const std::filesystem::path& folder);
 class WeightFiles {
  public:
   /// Opens a folder, or one .safetensors file. It opens every shard and looks up every tensor of the index. IoError.
-  explicit WeightFiles(const std::filesystem::path& path);
+  /// shapes: tell how tensor parallel ranks of another program cut tensors.
+  explicit WeightFiles(const std::filesystem::path& path, const WholeShapes& shapes = {});
 
   std::vector<TensorEntry> entries() const;
+  /// What another program's ranks saved and nobody can join: "NAME is cut over 2 ...".
+  std::vector<std::string> unread() const;
   /// Whether the folder is a checkpoint of another program.
   bool in_pieces() const { return pieces_.has_value(); }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  /// Also one that is not read, which find() refuses.
+  bool contains(std::string_view name) const { return owner_.contains(name) || (pieces_ && pieces_->contains(name)); }
   const TensorEntry* find(std::string_view name) const;
   const TensorEntry& at(std::string_view name) const;
   /// The file that holds a whole tensor; IoError if there is none.

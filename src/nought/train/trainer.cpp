@@ -212,7 +212,7 @@ void Trainer::load_start() {
 
 void Trainer::take_up_foreign() {
   const ForeignStates states(start_, decoder_, model_.options().optimizer);
-  notes_.push_back(states.describe());
+  for (std::string& line : states.describe()) notes_.push_back(std::move(line));
   steps_.resume(states);
   take_up({.step = steps_.made(), .skipped = states.skipped()});
 }

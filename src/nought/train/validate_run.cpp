@@ -279,15 +279,13 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
 
 namespace {
 
-/// Throws what a run would end with that continues there.
-void check_resume_point(const fs::path& point, const RunPlan& plan, const Decoder& decoder) {
-  if (holds_foreign_run(point)) {
-    ForeignStates(point, decoder, plan.layout.sharding.optimizer);
-    return;
-  }
+/// Throws what a run would end with that continues there. Returns what it would say.
+std::vector<std::string> check_resume_point(const fs::path& point, const RunPlan& plan, const Decoder& decoder) {
+  if (holds_foreign_run(point)) return ForeignStates(point, decoder, plan.layout.sharding.optimizer).describe();
   const Checkpoint checkpoint(point, decoder);
   checkpoint.require_same_frozen(decoder);
   require_same_virtual_ranks(plan, point, checkpoint.info());
+  return {};
 }
 
 /// What a run needs that learns from rewards of its own answers, or from a teacher.
@@ -338,12 +336,12 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
   if (resumes(mode)) {
-    check_resume_point(resume_point(plan), plan, decoder);
+    inputs.notes = check_resume_point(resume_point(plan), plan, decoder);
   } else if (!plan.model_dir.empty()) {
     const ModelSource source(FoundModel{plan.model_dir});
     if (!plan.adapter_dir.empty()) AdapterWeights({{plan.adapter_dir}}, decoder, source.config(), source.weights());
   }
-  inputs.notes = inputs.config.notes;
+  inputs.notes.insert(inputs.notes.end(), inputs.config.notes.begin(), inputs.config.notes.end());
   const std::vector<std::string> own = notes_on_inputs(plan, inputs.config, *tokenizer);
   inputs.notes.insert(inputs.notes.end(), own.begin(), own.end());
   inputs.notes.insert(inputs.notes.end(), inputs.data.notes.begin(), inputs.data.notes.end());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 
 #include "nought/io/strict_json.h"
 #include "nought/optim/optimizer.h"
@@ -21,6 +22,13 @@ bool is_adam(const std::string& optimizer) {
   return std::ranges::count(std::array{"", "adam", "adamw", "fusedadam", "deepspeedcpuadam", "torch_adam"}, name) > 0;
 }
 
+template <class Values>
+std::string listed(const Values& values, std::string_view between) {
+  std::string text;
+  for (const auto& each : values) text += fmt::format("{}{}", text.empty() ? "" : between, each);
+  return text;
+}
+
 /// What a run has of one state. nullptr for nothing.
 const TensorPieces* table_of(const ForeignRun& run, StateKind kind) {
   const auto found = run.states.find(std::string(name_of(kind)));
@@ -30,7 +38,10 @@ const TensorPieces* table_of(const ForeignRun& run, StateKind kind) {
 }  // namespace
 
 ForeignStates::ForeignStates(const std::filesystem::path& folder, const Model& model, const OptimizerOptions& optimizer)
-    : folder_(folder), weights_(folder, model), run_(read_foreign_run(folder)) {
+    : folder_(folder),
+      weights_(folder, model),
+      run_(read_foreign_run(folder, whole_shapes(model))),
+      optimizer_(optimizer) {
   require<ConfigError>(is_adam(run_.optimizer),
                        "{}: the optimizer is {}, and read are the states of Adam and AdamW: {}", folder.string(),
                        run_.optimizer, kAsModel);
@@ -51,6 +62,10 @@ ForeignStates::ForeignStates(const std::filesystem::path& folder, const Model& m
       if (parameter.trainable) require_optimizer(optimizer, parameter);
       check(parameter);
     }
+  require<ConfigError>(std::holds_alternative<AdamOptions>(optimizer.method),
+                       "{}: holds the moments of Adam, and the optimizer of this run is another one: go on with adamw, "
+                       "or {}",
+                       folder_.string(), kAsModel);
 }
 
 void ForeignStates::require_optimizer(const OptimizerOptions& optimizer, const Parameter& parameter) const {
@@ -80,8 +95,7 @@ void ForeignStates::check(const Parameter& parameter) const {
 
 void ForeignStates::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                          const Tensor& destination) const {
-  if (kind == StateKind::master) return weights_.fill(kind, parameter, elements, destination);
-  const TensorPieces* table = table_of(run_, kind);
+  const TensorPieces* table = kind == StateKind::master ? &run_.weights : table_of(run_, kind);
   require(table != nullptr, "{} holds no {}", folder_.string(), name_of(kind));
   const StoredPlace& place = weights_.place_of(parameter);
   for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
@@ -89,11 +103,45 @@ void ForeignStates::fill(StateKind kind, const Parameter& parameter, std::span<c
   });
 }
 
-std::string ForeignStates::describe() const {
+std::string ForeignStates::changes() const {
+  const auto& adam = std::get<AdamOptions>(optimizer_.method);
+  std::vector<std::string> lines;
+  const auto compare = [&](const char* key, std::optional<double> ForeignGroup::*value, double now) {
+    std::set<double> then;
+    for (const ForeignGroup& group : run_.groups)
+      if (group.*value) then.insert(*(group.*value));
+    // Groups without a decay are those of norms and biases.
+    if (value == &ForeignGroup::weight_decay && then.size() > 1) then.erase(0);
+    if (!then.empty() && then != std::set{now})
+      lines.push_back(fmt::format("{} was {} and is {}", key, listed(then, " and "), now));
+  };
+  compare("adam_beta1", &ForeignGroup::beta1, adam.beta1);
+  compare("adam_beta2", &ForeignGroup::beta2, adam.beta2);
+  compare("adam_epsilon", &ForeignGroup::eps, adam.eps);
+  compare("weight_decay", &ForeignGroup::weight_decay, optimizer_.weight_decay);
+  const auto undecayed = [](const ForeignGroup& group) { return group.weight_decay == 0; };
+  if (!run_.groups.empty() && optimizer_.weight_decay != 0 && run_.groups.front().weight_decay &&
+      std::ranges::any_of(run_.groups, undecayed) == optimizer_.decay_all)
+    lines.push_back(fmt::format("weight_decay_all was {} and is {}", !optimizer_.decay_all, optimizer_.decay_all));
+  const auto other_decay = [&](const ForeignGroup& group) {
+    return group.decoupled && *group.decoupled != adam.decoupled_decay && group.weight_decay.value_or(0) != 0;
+  };
+  if (std::ranges::any_of(run_.groups, other_decay))
+    lines.push_back(fmt::format("optim was {} and is {}", adam.decoupled_decay ? "Adam" : "AdamW",
+                                adam.decoupled_decay ? "AdamW" : "Adam"));
+  if (lines.empty()) return "";
   return fmt::format(
+      "{}: the optimizer goes on otherwise than it was: {}: set them in \"training\", unless that is meant",
+      folder_.string(), listed(lines, ", "));
+}
+
+std::vector<std::string> ForeignStates::describe() const {
+  std::vector<std::string> lines{fmt::format(
       "{} was written by {}: masters, moments and the step go on; {}its place in the data and its random numbers do "
       "not: the run goes on with the rate and the samples that its own plan has for step {}",
-      folder_.string(), run_.writer, run_.scheduled ? "its scheduler, " : "", run_.updates + run_.skipped + 1);
+      folder_.string(), run_.writer, run_.scheduled ? "its scheduler, " : "", run_.updates + run_.skipped + 1)};
+  if (std::string others = changes(); !others.empty()) lines.push_back(std::move(others));
+  return lines;
 }
 
 }  // namespace nought

@@ -28,16 +28,19 @@ class ForeignStates final : public StateSource {
   /// Steps that were made without an update.
   int64_t skipped() const { return run_.skipped; }
   const std::optional<ForeignLossScale>& loss_scale() const { return run_.loss_scale; }
-  /// Who wrote it, what goes on from it, and what does not.
-  std::string describe() const;
+  /// A line for the user: who wrote it, what goes on from it, and what does not. Another one if betas, eps or the decay
+  /// of its Adam were others than those of this run.
+  std::vector<std::string> describe() const;
 
  private:
+  std::string changes() const;
   void require_optimizer(const OptimizerOptions& optimizer, const Parameter& parameter) const;
   void check(const Parameter& parameter) const;
 
   std::filesystem::path folder_;
   HfWeights weights_;
   ForeignRun run_;
+  OptimizerOptions optimizer_;
 };
 
 }  // namespace nought

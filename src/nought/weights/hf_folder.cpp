@@ -62,7 +62,22 @@ void write_generation_config(const ModelConfig& config, const std::filesystem::p
 
 }  // namespace
 
-HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : files_(folder) {
+WholeShapes whole_shapes(const Model& model) {
+  std::map<std::string, Shape, std::less<>> shapes;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      std::vector<std::string> names = multimodal_names(parameter.name);
+      for (const std::string& each : alternative_names(parameter.name)) names.push_back(each);
+      names.push_back(parameter.name);
+      for (std::string& name : names) shapes.emplace(std::move(name), parameter.placement.global);
+    }
+  return [shapes = std::move(shapes)](std::string_view name) {
+    const auto found = shapes.find(name);
+    return found == shapes.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : files_(folder, whole_shapes(model)) {
   const std::optional<QuantizationConfig> quantization = QuantizationConfig::of_folder(folder);
   std::optional<PackedWeights> packed;
   if (quantization) packed.emplace(files_, *quantization);
@@ -132,7 +147,8 @@ void HfWeights::check(const Parameter& parameter) {
   }
   const TensorEntry& entry = files_.at(name);
   const Shape& shape = parameter.placement.global;
-  require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
+  require<IoError>(entry.shape == shape,
+                   "{}: tensor {} has shape {}, config.json asks for {}: it is of another model, or was edited",
                    files_.path_of(name).string(), name, entry.shape, shape);
   stored_[parameter.name] = {name};
 }

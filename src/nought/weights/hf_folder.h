@@ -20,6 +20,9 @@
 
 namespace nought {
 
+/// The shapes that a model's tensors have in files, by every name that they may have there.
+WholeShapes whole_shapes(const Model& model);
+
 /// The weights of a folder, as the start of a run.
 class HfWeights final : public StoredWeights {
  public:

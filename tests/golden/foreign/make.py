@@ -28,7 +28,7 @@ SHAPES = {"model.embed_tokens.weight": (VOCAB, HIDDEN),
           "model.layers.0.input_layernorm.weight": (HIDDEN,),
           "model.layers.0.post_attention_layernorm.weight": (HIDDEN,),
           "model.norm.weight": (HIDDEN,)}
-FROZEN = "model.layers.0.self_attn.v_proj.weight"
+FROZEN = "model.layers.0.self_attn.o_proj.weight"  # a product of its own: q, k and v are one
 
 
 class Leaf(torch.nn.Module):
@@ -75,12 +75,12 @@ def save_expected(folder, state):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def fresh(name):
+def fresh(name, others={}):
     folder = os.path.join(HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(CONFIG, file, indent=1)
+        json.dump({**CONFIG, **others}, file, indent=1)
     return folder
 
 
@@ -97,9 +97,11 @@ def run_deepspeed(rank, ranks, port, folder, stage, dtype, frozen, extra):
     comm.build_shm_op = lambda: None
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     deepspeed.init_distributed(dist_backend="gloo")
-    config = {"train_micro_batch_size_per_gpu": 1, dtype: {"enabled": True}, "zero_optimization": {"stage": stage},
+    config = {"train_micro_batch_size_per_gpu": 1, dtype: {"enabled": dtype != "fp32"}, "zero_optimization": {"stage": stage},
               "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
               "steps_per_print": 1000000, **extra}
+    if dtype == "fp32":
+        del config[dtype]
     if dtype == "fp16":
         config["fp16"]["initial_scale_power"] = 4
     model = Model()
@@ -114,6 +116,50 @@ def run_deepspeed(rank, ranks, port, folder, stage, dtype, frozen, extra):
         engine.step()
     engine.save_checkpoint(folder)
     torch.distributed.barrier()
+
+
+def run_tp(rank, ranks, port, folder):
+    """DeepSpeed's AutoTP cuts transformers' llama over all ranks."""
+    join(rank, ranks, port)
+    import deepspeed
+    import deepspeed.comm.torch as comm
+    from transformers import AutoConfig, AutoModelForCausalLM
+    comm.build_shm_op = lambda: None
+    deepspeed.init_distributed(dist_backend="gloo")
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager").float()
+    model = deepspeed.tp_model_init(model, tp_size=ranks, dtype=torch.bfloat16)
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}, "bf16": {"enabled": True},
+              "zero_allow_untested_optimizer": True, "tensor_parallel": {"autotp_size": ranks}, "steps_per_print": 1000000}
+    groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
+    engine = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=1e-2), config=config)[0]
+    tokens = torch.tensor([[(5 * i + 1) % VOCAB for i in range(16)]])
+    for step in range(2):
+        engine.backward(engine(input_ids=tokens, labels=tokens, use_cache=False).loss)
+        engine.step()
+    engine.save_checkpoint(folder)
+    torch.distributed.barrier()
+
+
+def tp_folder():
+    """Odd cuts: 13 tokens over 2 ranks, and heads that are wider than the model."""
+    folder = fresh("tp2", {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4})
+    mp.spawn(run_tp, (2, 29619, folder), nprocs=2)
+    remove_scripts(folder)
+    save_expected(folder, state_of_tp(folder)["fp32"])
+
+
+def state_of_tp(folder):
+    """Masters and moments as ds_to_universal.py merges them."""
+    with tempfile.TemporaryDirectory() as aside:
+        to_universal(os.path.join(folder, "global_step2"), aside)
+        zero, state = os.path.join(aside, "zero"), {"fp32": {}, "exp_avg": {}, "exp_avg_sq": {}}
+        for name in os.listdir(zero):
+            for kind in state:
+                if os.path.exists(os.path.join(zero, name, "exp_avg.pt")):  # not a second name of a tied one
+                    state[kind][name] = torch.load(os.path.join(zero, name, kind + ".pt"), weights_only=False)["param"]
+    return state
 
 
 def run_dcp(rank, ranks, port, folder, wrapped):
@@ -144,14 +190,31 @@ def run_dcp(rank, ranks, port, folder, wrapped):
     dist.destroy_process_group()
 
 
+def remove_scripts(folder):
+    for script in os.listdir(folder):
+        if script.endswith(".py"):
+            os.remove(os.path.join(folder, script))
+
+
 def deepspeed_folder(port, name, ranks, stage, dtype, frozen=False, **extra):
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     folder = fresh(name)
     mp.spawn(run_deepspeed, (ranks, port, folder, stage, dtype, frozen, extra), nprocs=ranks)
-    for script in os.listdir(folder):
-        if script.endswith(".py"):
-            os.remove(os.path.join(folder, script))
-    save_expected(folder, masters_of_bf16(folder, ranks) if extra else get_fp32_state_dict_from_zero_checkpoint(folder))
+    remove_scripts(folder)
+    save_expected(folder, masters_of_bf16(folder, ranks) if extra else state_of_plain(folder)["masters"] if stage == 0 else
+                  get_fp32_state_dict_from_zero_checkpoint(folder))
+
+
+def state_of_plain(folder):
+    """Masters and moments of a folder without ZeRO, whose optimizer numbers the parameters of both its groups."""
+    state = torch.load(os.path.join(folder, "global_step2", "mp_rank_00_model_states.pt"), weights_only=False)
+    inner = state["optimizer"].get("optimizer_state_dict", state["optimizer"])["state"]
+    names = [[name for name, shape in SHAPES.items() if (len(shape) > 1) == matrices] for matrices in (True, False)]
+    masters = state["module"]
+    if "fp32_groups" in state["optimizer"]:  # of fp16
+        masters = dict(zip(sum(names, []), sum(state["optimizer"]["fp32_groups"], [])))
+    return {"masters": masters, "step": inner[0]["step"].item(),
+            **{kind: {name: inner[i][kind] for i, name in enumerate(sum(names, []))} for kind in ("exp_avg", "exp_avg_sq")}}
 
 
 def masters_of_bf16(folder, ranks):
@@ -162,14 +225,18 @@ def masters_of_bf16(folder, ranks):
     return joined(parts, torch.load(f"{step}/mp_rank_00_model_states.pt", weights_only=False)["param_shapes"])
 
 
-def universal_folder(name, of):
-    """What ds_to_universal.py makes of a folder."""
+def to_universal(source, target):
     import argparse
     from deepspeed.checkpoint import ds_to_universal
-    folder, source = fresh(name), os.path.join(HERE, of, "global_step2")
-    ds_to_universal.main(argparse.Namespace(input_folder=source, output_folder=os.path.join(folder, "global_step2_universal"),
-                                            num_extract_workers=1, num_merge_workers=1, keep_temp_folder=False,
-                                            strict=False, inject_missing_state=True))
+    ds_to_universal.main(argparse.Namespace(input_folder=source, output_folder=target, num_extract_workers=1,
+                                            num_merge_workers=1, keep_temp_folder=False, strict=False,
+                                            inject_missing_state=True))
+
+
+def universal_folder(name, of):
+    """What ds_to_universal.py makes of a folder."""
+    folder = fresh(name)
+    to_universal(os.path.join(HERE, of, "global_step2"), os.path.join(folder, "global_step2_universal"))
     with open(os.path.join(folder, "latest_universal"), "w") as file:
         file.write("global_step2_universal")
     shutil.copy(os.path.join(HERE, of, "expected.safetensors"), folder)
@@ -234,7 +301,8 @@ def moments_of_dcp(folder):
 
 FURTHER = {"zero1": lambda at: moments_of_ranks(at, 3, False), "zero2": lambda at: moments_of_ranks(at, 2, False),
            "zero3": lambda at: moments_of_ranks(at, 3, True), "bf16": lambda at: moments_of_ranks(at, 2, False),
-           "universal2": moments_of_universal, "universal3": moments_of_universal, "dcp": moments_of_dcp}
+           "plain": state_of_plain, "plain16": state_of_plain,
+           "tp2": state_of_tp, "universal2": moments_of_universal, "universal3": moments_of_universal, "dcp": moments_of_dcp}
 
 
 def further_losses(name, ids):
@@ -254,7 +322,7 @@ def further_losses(name, ids):
               {"params": [p for p in trained.values() if p.dim() == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-2)
     for n, p in trained.items():
-        optimizer.state[p] = {"step": torch.tensor(2.0), **{kind: moments[kind][n].clone() for kind in moments}}
+        optimizer.state[p] = {"step": torch.tensor(moments.get("step", 2.0)), **{kind: moments[kind][n].clone() for kind in ("exp_avg", "exp_avg_sq")}}
     tokens, losses = torch.tensor([ids]), []
     for _ in range(5):
         optimizer.zero_grad()
@@ -278,6 +346,9 @@ if __name__ == "__main__":
     jobs = {"zero2": lambda: deepspeed_folder(29611, "zero2", 2, 2, "bf16"),
             "zero1": lambda: deepspeed_folder(29612, "zero1", 3, 1, "fp16"),
             "zero3": lambda: deepspeed_folder(29613, "zero3", 3, 3, "bf16", frozen=True),
+            "tp2": tp_folder,
+            "plain": lambda: deepspeed_folder(29617, "plain", 1, 0, "fp32"),
+            "plain16": lambda: deepspeed_folder(29618, "plain16", 1, 0, "fp16"),
             "bf16": lambda: deepspeed_folder(29614, "bf16", 2, 1, "bf16", data_types={"grad_accum_dtype": "fp32"}),
             "universal2": lambda: universal_folder("universal2", "zero2"),
             "universal3": lambda: universal_folder("universal3", "zero3"),
