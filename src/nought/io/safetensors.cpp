@@ -112,9 +112,9 @@ Interval parse_offsets(const Where& where, const Json& description, int64_t avai
 
 }  // namespace
 
-std::string_view safetensors_name(DType dtype) {
+std::string_view safetensors_name(DType dtype, std::optional<Float8> packed) {
   for (const FileDType& known : kFileDTypes) {
-    if (known.dtype == dtype && !known.packed) return known.name;
+    if (packed ? known.packed == packed : known.dtype == dtype && !known.packed) return known.name;
   }
   return "?";
 }

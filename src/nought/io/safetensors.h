@@ -26,8 +26,8 @@
 
 namespace nought {
 
-/// The format's name of a dtype: "BF16".
-std::string_view safetensors_name(DType dtype);
+/// The format's name of a dtype, "BF16", or of what a file stores in its place: "F8_E4M3".
+std::string_view safetensors_name(DType dtype, std::optional<Float8> packed = {});
 
 struct TensorEntry {
   std::string name;

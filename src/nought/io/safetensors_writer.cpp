@@ -16,7 +16,7 @@ std::string header_of(const std::vector<TensorEntry>& entries) {
   // Member by member: an ordered object would look through all its members for each new one.
   std::string text = R"({"__metadata__":{"format":"pt"})";  // transformers refuses files without it
   for (const TensorEntry& entry : entries) {
-    const OrderedJson description = {{"dtype", safetensors_name(entry.dtype)},
+    const OrderedJson description = {{"dtype", safetensors_name(entry.dtype, entry.packed)},
                                      {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
                                      {"data_offsets", {entry.bytes.begin, entry.bytes.end}}};
     text += fmt::format(",{}:{}", Json(entry.name).dump(), description.dump());
@@ -39,7 +39,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const std::vect
                      path.string(), tensor.name);
     require<IoError>(index_.emplace(tensor.name, entries.size()).second, "{}: tensor \"{}\" is declared twice",
                      path.string(), tensor.name);
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape, {offset, offset + tensor.bytes()}});
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape, {offset, offset + tensor.bytes()}, tensor.packed});
     offset += tensor.bytes();
   }
   std::string header;

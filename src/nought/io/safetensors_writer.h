@@ -26,6 +26,7 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
+  std::optional<Float8> packed = {};  // what the bytes are codes of; then `dtype` is u8
 
   int64_t bytes() const { return shape.numel() * size_of(dtype); }
 };

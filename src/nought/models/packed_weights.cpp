@@ -18,10 +18,7 @@ PackedScales::Kind kind_of(DType dtype) {
                                 : PackedScales::Kind::f32;
 }
 
-std::string file_dtype(const TensorEntry& entry) {
-  if (!entry.packed) return std::string(safetensors_name(entry.dtype));
-  return *entry.packed == Float8::e4m3 ? "F8_E4M3" : *entry.packed == Float8::e5m2 ? "F8_E5M2" : "F8_E8M0";
-}
+std::string file_dtype(const TensorEntry& entry) { return std::string(safetensors_name(entry.dtype, entry.packed)); }
 
 bool is_plain_float(const TensorEntry& entry) {
   return !entry.packed && is_float(entry.dtype) && entry.dtype != DType::f64;
