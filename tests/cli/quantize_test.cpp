@@ -59,7 +59,8 @@ TEST_F(Quantize, files_of_types_are_measured_as_well) {
 TEST_F(Quantize, bad_options_are_one_line_and_nothing_is_written) {
   write_text();
   const std::pair<std::string, std::string> all[] = {
-      {"--format exl2", "--format must be one of gptq, awq, compressed-tensors, bitsandbytes, gguf; got exl2"},
+      {"--format exl2",
+       "--format must be one of gptq, awq, compressed-tensors, int8, fp8, mxfp4, bitsandbytes, gguf; got exl2"},
       {"--bits 5", "--format gptq has 2, 3, 4 or 8 bits, got 5"},
       {"--bits 9", "--bits is 9, expected 2 to 8"},
       {"--format gguf", "--type \"\" is none of llama.cpp's"},
@@ -67,8 +68,16 @@ TEST_F(Quantize, bad_options_are_one_line_and_nothing_is_written) {
       {"--format bitsandbytes --type q4_0", "--type must be nf4 or fp4, got \"q4_0\""},
       {"--type nf4", "--type nf4 is for --format gguf or bitsandbytes"},
       {"--sym --asym", "--sym and --asym: give one of them"},
-      {"--method magnitude", "--method must be gptq, awq or rtn, got magnitude"},
+      {"--method magnitude", "--method must be gptq, awq, smoothquant or rtn, got magnitude"},
       {"--method awq", "--method awq goes by the inputs of a calibration text: --calibration FILE"},
+      {"--method smoothquant", "--method smoothquant goes by the inputs"},
+      {"--method smoothquant --smoothing-strength 2", "--smoothing-strength is 2, expected a number from 0 to 1"},
+      {"--smoothing-strength 0.5", "--method rtn has no --smoothing-strength"},
+      {"--format fp8 --bits 4", "--format fp8 has 8 bits, got 4"},
+      {"--format fp8 --asym", "--format fp8 has no zero points"},
+      {"--format fp8 --group-size -1", "expected its side"},
+      {"--format mxfp4 --group-size 16", "--format mxfp4 has groups of 32, got --group-size 16"},
+      {"--format int8 --group-size 64", "--format int8 has a scale for each row"},
       {"--method awq --damping 0.1", "--method awq has no --damping"},
       {"--method gptq", "--calibration FILE"},
       {"--method rtn --desc-act", "leave out --desc-act"},

@@ -149,7 +149,7 @@ TEST(InputScales, a_column_with_large_inputs_is_rounded_finer) {
   for (int64_t i = 0; i < kColumns; ++i) {
     const double x = i == 3 ? 50 : 0.5;
     inputs.sums.data<float>()[i * (kColumns + 1)] = static_cast<float>(x * x);
-    inputs.magnitudes.push_back(x), source.push_back(i);
+    inputs.magnitudes.push_back(x), inputs.largest.push_back(static_cast<float>(x)), source.push_back(i);
   }
   const Tensor weights = context.empty({kRows, kColumns}, DType::f32);
   for (int64_t i = 0; i < weights.numel(); ++i)
@@ -168,6 +168,19 @@ TEST(InputScales, a_column_with_large_inputs_is_rounded_finer) {
     return output_loss(context, weights, rounded, inputs.sums);
   };
   EXPECT_LT(loss(true), 0.5 * loss(false));
+}
+
+TEST(InputScales, smoothing_leaves_inputs_and_weights_alike) {
+  const Context context = Context::cpu();
+  const Tensor weights = context.upload<float>({2, 3}, std::vector<float>{1, -4, 0.5f, -0.25f, 2, 1});
+  InputMoments inputs{.sums = context.zeros({3, 3}, DType::f32), .magnitudes = {1, 1, 1}, .largest = {4, 1, 16}};
+  const std::vector<int64_t> source{0, 1, 2};
+  const std::vector<float> scales = smoothing_scales(std::vector{weights}, inputs, source, 0.5);
+  EXPECT_THAT(scales, ElementsAre(FloatEq(2), FloatEq(0.5f), FloatEq(4)));
+  divide_inputs(inputs, scales);
+  EXPECT_THAT(inputs.largest, ElementsAre(FloatEq(2), FloatEq(2), FloatEq(4)));
+  const std::vector<int64_t> shared{0, 0, 1};
+  EXPECT_THAT(smoothing_scales(std::vector{weights}, inputs, shared, 1), ElementsAre(FloatEq(2), FloatEq(4)));
 }
 
 TEST(InputScales, a_group_is_clipped_where_that_loses_less) {

@@ -18,6 +18,7 @@
 #include "nought/quantize/gptq.h"
 #include "nought/quantize/loaded_units.h"
 #include "nought/quantize/product_inputs.h"
+#include "nought/quantize/workspace_copy.h"
 #include "nought/train/probe.h"
 
 namespace nought::quantize_model_test {
@@ -84,7 +85,7 @@ TEST_F(QuantizeModel, every_format_is_read_as_the_nearest_codes_of_the_weights) 
     int64_t group;
   };
   constexpr Case kCases[] = {{2, true, 8}, {3, false, -1}, {4, true, -1}, {4, false, 8}, {8, true, 8}};
-  for (const std::string& format : folder_format_names())
+  for (const std::string format : {"gptq", "awq", "compressed-tensors"})
     for (const auto& [bits, symmetric, group] : kCases) {
       if ((format == "awq" && bits != 4) || (rows * bits) % 32 != 0) continue;
       SCOPED_TRACE(fmt::format("{}, {} bits, {}, groups of {}", format, bits, symmetric, group));
@@ -98,6 +99,76 @@ TEST_F(QuantizeModel, every_format_is_read_as_the_nearest_codes_of_the_weights) 
       for (const char* dense : {"model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"})
         EXPECT_EQ(values_of(read, dense, context_), values_of(source, dense, context_));
     }
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, bytes_and_floats_are_read_as_the_nearest_codes_of_the_weights) {
+  const ModelSource source(golden_folder("open/llama"));
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  const int64_t columns = source.config().intermediate_size, rows = source.config().hidden_size;
+  for (const std::string format : {"int8", "fp8", "mxfp4"}) {
+    SCOPED_TRACE(format);
+    MatrixRule rule = make_folder_format(format)->usual();
+    if (format == "fp8") rule.group_size = 20;  // the last squares are short
+    std::filesystem::remove_all(out_);
+    const QuantizeReport report =
+        quantize("open/llama", {.format = format, .method = RoundingMethod::rtn, .rule = rule});
+    const Tensor expected = context_.upload<float>({rows, columns}, values_of(source, name, context_));
+    round_to_nearest(expected, rule);
+    EXPECT_EQ(values_of(ModelSource(out_.string()), name, context_), expected.to_vector<float>());
+    const double most = format == "mxfp4" ? 0.13 : format == "fp8" ? 0.03 : 0.012;
+    for (const auto& [kind, of] : report.kinds)
+      EXPECT_LT(std::sqrt(of.error / static_cast<double>(of.matrices)), most) << kind;
+  }
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, stacks_of_experts_become_those_that_gpt_oss_is_published_in) {
+  const std::string golden = golden_folder("quant/mxfp4");
+  const QuantizeOptions options{
+      .format = "mxfp4", .method = RoundingMethod::rtn, .rule = make_folder_format("mxfp4")->usual()};
+  quantize("quant/mxfp4", options);
+  const SafetensorsFile written(out_ / "model.safetensors"), published(golden + "/model.safetensors");
+  for (const TensorEntry& entry : published.entries()) {
+    ASSERT_NE(written.find(entry.name), nullptr) << entry.name;
+    EXPECT_EQ(written.at(entry.name).shape, entry.shape) << entry.name;
+  }
+  EXPECT_EQ(written.entries().size(), published.entries().size());
+  for (const char* name : {"model.layers.0.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.down_proj"})
+    EXPECT_EQ(values_of(ModelSource(out_.string()), name, context_), values_of(ModelSource(golden), name, context_))
+        << "what is in few bits already stays as it is";
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, gptq_loses_less_in_floats_too) {
+  const ModelSource source(golden_folder("open/llama"));
+  for (const char* format : {"fp8", "mxfp4"}) {
+    std::map<RoundingMethod, double> divergence;
+    for (const RoundingMethod method : {RoundingMethod::rtn, RoundingMethod::gptq}) {
+      QuantizeOptions options = by_inputs("open/llama");
+      options.format = format, options.method = method, options.rule = make_folder_format(format)->usual();
+      std::filesystem::remove_all(out_);
+      quantize("open/llama", options);
+      divergence[method] = compare_models(source, ModelSource(out_.string()), options.calibration, context_).divergence;
+    }
+    EXPECT_LT(divergence[RoundingMethod::gptq], divergence[RoundingMethod::rtn]) << format;
+  }
+}
+
+NOUGHT_SIZE(medium);
+TEST_F(QuantizeModel, smoothing_moves_what_is_large_in_inputs_to_the_weights) {
+  QuantizeOptions options = by_inputs("open/llama");
+  options.format = "int8", options.method = RoundingMethod::smoothquant;
+  options.rule = make_folder_format("int8")->usual();
+  const QuantizeReport report = quantize("open/llama", options);
+  EXPECT_THAT(report.notes, Not(Contains(HasSubstr("were not scaled"))));
+  const ModelSource source(golden_folder("open/llama")), smooth(out_.string());
+  EXPECT_NE(values_of(smooth, "model.layers.0.input_layernorm.weight", context_),
+            values_of(source, "model.layers.0.input_layernorm.weight", context_));
+  EXPECT_LT(compare_models(source, smooth, options.calibration, context_).divergence, 3e-4);
+  std::ifstream file(out_ / "config.json");
+  const auto config = nlohmann::json::parse(file).at("quantization_config");
+  EXPECT_EQ(config.at("config_groups").at("group_0").at("input_activations").at("dynamic"), true);
 }
 
 TEST_F(QuantizeModel, inputs_of_a_product_are_those_of_all_its_parameters) {
@@ -172,13 +243,15 @@ TEST_F(QuantizeModel, what_is_skipped_stays_dense_and_the_config_says_so) {
   options.skip = {"layers\\.0\\.mlp", "o_proj"};
   for (const std::string& format : folder_format_names()) {
     options.format = format;
+    options.rule = make_folder_format(format)->usual();
+    if (format == "gptq" || format == "awq" || format == "compressed-tensors") options.rule.group_size = 8;
     std::filesystem::remove_all(out_);
     quantize("open/llama", options);
     const ModelSource source(golden_folder("open/llama")), read(out_.string());
     for (const char* name : {"model.layers.0.mlp.up_proj.weight", "model.layers.1.self_attn.o_proj.weight"})
       EXPECT_EQ(values_of(read, name, context_), values_of(source, name, context_));
-    EXPECT_NE(values_of(read, "model.layers.1.mlp.up_proj.weight", context_),
-              values_of(source, "model.layers.1.mlp.up_proj.weight", context_));
+    EXPECT_NE(values_of(read, "model.layers.1.mlp.down_proj.weight", context_),
+              values_of(source, "model.layers.1.mlp.down_proj.weight", context_));
     std::ifstream config(out_ / "config.json");
     const std::string text(std::istreambuf_iterator<char>(config), {});
     EXPECT_THAT(text, HasSubstr("mlp")) << "the modules that are dense";
@@ -227,6 +300,12 @@ TEST_F(QuantizeModel, what_cannot_be_is_refused_by_its_name) {
   EXPECT_THAT(refused("open/llama", options), HasSubstr("--skip ("));
   options = rtn, options.format = "exl2";
   EXPECT_THAT(refused("open/llama", options), HasSubstr("gptq, awq, compressed-tensors"));
+  options = rtn, options.format = "fp8", options.method = RoundingMethod::awq;
+  options.calibration = by_inputs("open/llama").calibration, options.rule = make_folder_format("fp8")->usual();
+  EXPECT_THAT(refused("open/llama", options), HasSubstr("--format fp8 has floats: gptq or rtn"));
+  options.format = "mxfp4", options.method = RoundingMethod::gptq, options.rule = make_folder_format("mxfp4")->usual();
+  options.calibration = golden_rows(golden_folder("quant/mxfp4"), context_);
+  EXPECT_THAT(refused("quant/mxfp4", options), HasSubstr("is a stack of experts"));
   EXPECT_THAT(refused("open/gpt2", rtn), HasSubstr("[in, out]"));
   EXPECT_THAT(refused("encoders/bert", rtn), HasSubstr("is an encoder"));
   options = rtn, options.format = "awq", options.rule.group_size = 7;

@@ -28,7 +28,7 @@ struct QuantizeFlags {
   std::optional<int64_t> bits, group_size;
   int64_t samples = 128;
   std::optional<int64_t> seq_length;
-  std::optional<double> damping;
+  std::optional<double> damping, smoothing;
   bool symmetric = false, asymmetric = false, act_order = false, force = false;
 
   /// The format is one of folders whose codes are made here; else `type` says what convert makes.
@@ -44,15 +44,15 @@ std::vector<std::string> all_formats() {
 
 RoundingMethod method_of(const QuantizeFlags& flags) {
   const std::string method = flags.method.empty() ? (flags.calibration.empty() ? "rtn" : "gptq") : flags.method;
-  require<ConfigError>(method == "rtn" || method == "gptq" || method == "awq",
-                       "--method must be gptq, awq or rtn, got {}", method);
-  if (method == "awq") return RoundingMethod::awq;
-  return method == "rtn" ? RoundingMethod::rtn : RoundingMethod::gptq;
+  for (const RoundingMethod each :
+       {RoundingMethod::gptq, RoundingMethod::awq, RoundingMethod::smoothquant, RoundingMethod::rtn})
+    if (name_of(each) == method) return each;
+  fail<ConfigError>("--method must be gptq, awq, smoothquant or rtn, got {}", method);
 }
 
 MatrixRule rule_of(const QuantizeFlags& flags) {
-  MatrixRule rule;
-  const int64_t bits = flags.bits.value_or(4);
+  MatrixRule rule = make_folder_format(flags.format)->usual();
+  const int64_t bits = flags.bits.value_or(rule.grid.bits);
   require<ConfigError>(2 <= bits && bits <= 8, "--bits is {}, expected 2 to 8", bits);
   const int64_t group_size = flags.group_size.value_or(rule.group_size);
   require<ConfigError>(group_size == -1 || group_size > 0,
@@ -60,7 +60,7 @@ MatrixRule rule_of(const QuantizeFlags& flags) {
   const double damping = flags.damping.value_or(rule.damping);
   require<ConfigError>(damping > 0 && damping < 1, "--damping is {}, expected a number between 0 and 1", damping);
   rule.grid.bits = static_cast<int>(bits);
-  rule.grid.symmetric = flags.symmetric || (!flags.asymmetric && flags.format != "awq");
+  if (flags.symmetric || flags.asymmetric) rule.grid.symmetric = flags.symmetric;
   rule.group_size = group_size, rule.act_order = flags.act_order, rule.damping = damping;
   return rule;
 }
@@ -79,8 +79,13 @@ void check_flags(const QuantizeFlags& flags) {
     rule_of(flags);
     require<ConfigError>(flags.type.empty(), "--type {} is for --format gguf or bitsandbytes; {} has --bits",
                          flags.type, flags.format);
-    require<ConfigError>(method != RoundingMethod::awq || (!flags.act_order && !flags.damping),
-                         "--method awq has no {}: it is GPTQ's", flags.act_order ? "--desc-act" : "--damping");
+    const bool scales = method == RoundingMethod::awq || method == RoundingMethod::smoothquant;
+    require<ConfigError>(!scales || (!flags.act_order && !flags.damping), "--method {} has no {}: it is GPTQ's",
+                         name_of(method), flags.act_order ? "--desc-act" : "--damping");
+    require<ConfigError>(method == RoundingMethod::smoothquant || !flags.smoothing,
+                         "--method {} has no --smoothing-strength: it is SmoothQuant's", name_of(method));
+    require<ConfigError>(flags.smoothing.value_or(0) >= 0 && flags.smoothing.value_or(0) <= 1,
+                         "--smoothing-strength is {}, expected a number from 0 to 1", flags.smoothing.value_or(0));
     require<ConfigError>(
         method != RoundingMethod::rtn || (flags.calibration.empty() && !flags.act_order && !flags.damping),
         "--method rtn looks at no inputs: leave out {}",
@@ -89,13 +94,12 @@ void check_flags(const QuantizeFlags& flags) {
                                    : "--damping");
     return;
   }
-  require<ConfigError>(method == RoundingMethod::rtn,
-                       "--format {}: --method gptq and awq are for {}; leave out --calibration", flags.format,
-                       fmt::join(folder_format_names(), ", "));
+  require<ConfigError>(method == RoundingMethod::rtn, "--format {}: --method {} is for {}; leave out --calibration",
+                       flags.format, name_of(method), fmt::join(folder_format_names(), ", "));
   require<ConfigError>(!flags.bits && !flags.group_size && !flags.symmetric && !flags.asymmetric && !flags.act_order &&
-                           !flags.damping && flags.skip.empty(),
-                       "--format {} has --type in place of --bits, --group-size, --sym, --asym, --desc-act, --damping "
-                       "and --skip",
+                           !flags.damping && !flags.smoothing && flags.skip.empty(),
+                       "--format {} has --type in place of --bits, --group-size, --sym, --asym, --desc-act, --damping, "
+                       "--smoothing-strength and --skip",
                        flags.format);
   require<ConfigError>(flags.format == "bitsandbytes" || flags.max_shard_size.empty(),
                        "--max-shard-size is for folders; --format gguf writes one file");
@@ -171,6 +175,7 @@ QuantizeReport write_groups(const QuantizeFlags& flags, const ModelSource& sourc
       .rule = rule_of(flags),
       .skip = flags.skip,
       .calibration = read_rows(flags, source.folder(), "--calibration", flags.calibration, flags.samples)};
+  options.smoothing = flags.smoothing.value_or(options.smoothing);
   options.max_shard_bytes = max_shard_bytes(flags);
   if (!options.calibration.empty())
     fmt::print(stderr, "calibration: {} samples of {} tokens\n", options.calibration.size(),
@@ -223,10 +228,12 @@ int run_quantize(const QuantizeFlags& flags) {
 
 void add_quantize(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
-      app, "quantize", "Writes a model in few bits, by GPTQ, AWQ or to the nearest code, and measures what that costs",
+      app, "quantize",
+      "Writes a model in few bits, by GPTQ, AWQ, SmoothQuant or to the nearest code, and measures what that costs",
       {"nought quantize MODEL_DIR OUT --calibration text.txt --eval held-out.txt",
        "nought quantize MODEL_DIR OUT --format awq --method awq --calibration text.txt",
-       "nought quantize MODEL_DIR OUT --format compressed-tensors --bits 8 --group-size -1 --method rtn",
+       "nought quantize MODEL_DIR OUT --format int8 --method smoothquant --calibration text.txt",
+       "nought quantize MODEL_DIR OUT --format fp8",
        "nought quantize MODEL_DIR model.gguf --format gguf --type q4_k_m --eval held-out.txt"});
   const auto flags = std::make_shared<QuantizeFlags>();
   flags->format = "gptq";
@@ -239,13 +246,17 @@ void add_quantize(CLI::App& app, Invocation& invocation) {
   command->add_option(
       "--method", flags->method,
       "gptq (what a column loses is made up for in those behind it, by the inputs of --calibration), awq "
-      "(columns are scaled by the size of these inputs, then rounded) or rtn (round to nearest); "
+      "(columns are scaled by the size of these inputs, then rounded), smoothquant (what is large in them is moved "
+      "from norms to columns, for inputs in 8 bits) or rtn (round to nearest); "
       "default: gptq with --calibration, else rtn");
-  command->add_option("--bits", flags->bits, "Bits of a weight's code: 2 to 8, as the format has them; default: 4")
+  command
+      ->add_option("--bits", flags->bits,
+                   "Bits of a weight's code: 2 to 8, as the format has them; default: 4, fp8 and int8: 8")
       ->type_name("N");
   command
       ->add_option("--group-size", flags->group_size,
-                   "Neighbouring weights of a row that share a scale; -1: all of them; default: 128")
+                   "Neighbouring weights of a row that share a scale, with fp8 in as many rows; -1: all of them; "
+                   "default: 128, int8: -1, mxfp4: 32")
       ->type_name("N");
   command->add_flag("--sym", flags->symmetric, "The zero point is the middle of the codes; default but for awq");
   command->add_flag("--asym", flags->asymmetric, "Each group has a zero point of its own; default for awq");
@@ -253,6 +264,8 @@ void add_quantize(CLI::App& app, Invocation& invocation) {
                     "gptq: columns by falling inputs, and groups in that order (act-order)");
   command->add_option("--damping", flags->damping,
                       "gptq: what is added to the moments of inputs, as a share of their mean; default: 0.01");
+  command->add_option("--smoothing-strength", flags->smoothing,
+                      "smoothquant: the share of the inputs' size that moves to the weights, 0 to 1; default: 0.5");
   command
       ->add_option("--type", flags->type,
                    "gguf: llama.cpp's type, such as q4_k_m; bitsandbytes: nf4 or fp4 (as convert --outtype)")

@@ -8,8 +8,8 @@
 namespace nought {
 
 BlockScaler::BlockScaler(const ModelSource& source, const Context& context, LoadedUnits& units, const Section& block,
-                         TokenRows& rows, const MatrixRule& rule)
-    : source_(source), context_(context), units_(units), block_(block), rows_(rows), rule_(rule) {}
+                         TokenRows& rows, Scales scales)
+    : source_(source), context_(context), units_(units), block_(block), rows_(rows), scales_(std::move(scales)) {}
 
 bool BlockScaler::scale(const Fold& fold, const ProductInputs& inputs) {
   std::set<InputMoments*> moments;
@@ -21,7 +21,7 @@ bool BlockScaler::scale(const Fold& fold, const ProductInputs& inputs) {
   if (moments.empty()) return true;  // an expert to which no token came stays as it is
   const InputMoments& any = **moments.begin();
   require_finite(any, block_.unit->parameters()[fold.matrices.front()].name);
-  const std::vector<float> scales = activation_aware_scales(context_, matrices, any, fold.source, rule_);
+  const std::vector<float> scales = scales_(matrices, any, fold.source);
   const std::vector<float> before = result();
   AppliedFold applied(
       fold, scales, [&](size_t index) { return matrix(index); },

@@ -1,10 +1,11 @@
-// BlockScaler: multiplies columns of a block's matrices by scales of AWQ, and divides what makes their inputs, where
-// that keeps what the block computes.
+// BlockScaler: multiplies columns of a block's matrices by scales, and divides what makes their inputs, where that
+// keeps what the block computes.
 #pragma once
+
+#include <functional>
 
 #include "nought/quantize/folds.h"
 #include "nought/quantize/loaded_units.h"
-#include "nought/quantize/quantized_matrix.h"
 #include "nought/quantize/token_rows.h"
 #include "nought/weights/model_source.h"
 
@@ -12,9 +13,12 @@ namespace nought {
 
 class BlockScaler {
  public:
+  /// One scale for each source of the columns of weights that have one input.
+  using Scales = std::function<std::vector<float>(std::span<const Tensor> weights, const InputMoments& inputs,
+                                                  std::span<const int64_t> source)>;
   /// The block is held, and the rows stand before it. All outlive it.
   BlockScaler(const ModelSource& source, const Context& context, LoadedUnits& units, const Section& block,
-              TokenRows& rows, const MatrixRule& rule);
+              TokenRows& rows, Scales scales);
 
   /// inputs: the sums of the fold's matrices, which become those of the divided inputs. Returns false if the block
   /// would have computed something else: then all is as it was. Error that names a matrix whose inputs are not finite.
@@ -31,7 +35,7 @@ class BlockScaler {
   LoadedUnits& units_;
   const Section& block_;
   TokenRows& rows_;
-  const MatrixRule& rule_;
+  Scales scales_;
 };
 
 }  // namespace nought

@@ -5,30 +5,16 @@
 
 #include <fmt/format.h>
 
+#include "nought/quantize/compressed_formats.h"
+#include "nought/quantize/float_formats.h"
+#include "nought/quantize/format_values.h"
 #include "nought/quantize/word_packing.h"
 
 namespace nought {
 
 namespace {
 
-template <class T>
-void write_values(HfFolderWriter& writer, Memory& memory, const std::string& name, const Shape& shape,
-                  const std::vector<T>& values) {
-  writer.write(name, Tensor::of<T>(memory, shape, values, Category::workspace));
-}
-
 std::vector<int32_t> as_signed(const std::vector<uint32_t>& words) { return {words.begin(), words.end()}; }
-
-/// The scales [groups, rows], or [rows, groups].
-std::vector<f16_t> scales_of(const QuantizedMatrix& matrix, bool by_group) {
-  const int64_t groups = matrix.groups();
-  std::vector<f16_t> scales(matrix.scales.size());
-  for (int64_t row = 0; row < matrix.rows; ++row)
-    for (int64_t group = 0; group < groups; ++group)
-      scales[static_cast<size_t>(by_group ? group * matrix.rows + row : row * groups + group)] =
-          f16_t(matrix.scales[static_cast<size_t>(row * groups + group)]);
-  return scales;
-}
 
 /// GPTQ's first version: words of neighbours along a row's columns, the words of all rows side by side.
 class GptqFormat final : public FolderFormat {
@@ -37,11 +23,11 @@ class GptqFormat final : public FolderFormat {
     require<ConfigError>(rule.grid.bits == 2 || rule.grid.bits == 3 || rule.grid.bits == 4 || rule.grid.bits == 8,
                          "--format gptq has 2, 3, 4 or 8 bits, got {}", rule.grid.bits);
   }
-  bool takes(int64_t rows, int64_t columns, const MatrixRule& rule) const override {
-    return columns * rule.grid.bits % 32 == 0 && rows * rule.grid.bits % 32 == 0;
+  bool takes(const Shape& shape, const MatrixRule& rule) const override {
+    return shape[1] * rule.grid.bits % 32 == 0 && shape[0] * rule.grid.bits % 32 == 0;
   }
-  std::vector<TensorSpec> specs(const std::string& module, int64_t rows, int64_t columns,
-                                const MatrixRule& rule) const override {
+  std::vector<TensorSpec> specs(const std::string& module, const Shape& shape, const MatrixRule& rule) const override {
+    const int64_t rows = shape[0], columns = shape[1];
     const int64_t groups = ceil_div(columns, rule.group_of(columns));
     return {{module + ".qweight", DType::i32, {columns * rule.grid.bits / 32, rows}},
             {module + ".qzeros", DType::i32, {groups, rows * rule.grid.bits / 32}},
@@ -50,11 +36,11 @@ class GptqFormat final : public FolderFormat {
   }
   void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
              Memory& memory) const override {
-    const int64_t words = matrix.columns * matrix.bits / 32, groups = matrix.groups();
+    const int64_t words = matrix.columns * matrix.rule.bits / 32, groups = matrix.groups();
     std::vector<int32_t> codes(static_cast<size_t>(words * matrix.rows));
     for (int64_t row = 0; row < matrix.rows; ++row) {
       const std::vector<uint32_t> column =
-          packed_stream(matrix.columns, matrix.bits, [&](int64_t i) { return matrix.code(row, i); });
+          packed_stream(matrix.columns, matrix.rule.bits, [&](int64_t i) { return matrix.code(row, i); });
       for (int64_t word = 0; word < words; ++word)
         codes[static_cast<size_t>(word * matrix.rows + row)] = static_cast<int32_t>(column[static_cast<size_t>(word)]);
     }
@@ -88,10 +74,11 @@ class GptqFormat final : public FolderFormat {
   /// The zero points less one: from whole words, with carries between their codes, unless codes straddle words.
   static std::vector<int32_t> zeros_of(const QuantizedMatrix& matrix, int64_t group) {
     const auto zero = [&](int64_t row) { return matrix.zeros[static_cast<size_t>(row * matrix.groups() + group)]; };
-    if (matrix.bits == 3) return as_signed(packed_stream(matrix.rows, 3, [&](int64_t i) { return (zero(i) - 1) & 7; }));
-    std::vector<uint32_t> words = packed_stream(matrix.rows, matrix.bits, zero);
+    if (matrix.rule.bits == 3)
+      return as_signed(packed_stream(matrix.rows, 3, [&](int64_t i) { return (zero(i) - 1) & 7; }));
+    std::vector<uint32_t> words = packed_stream(matrix.rows, matrix.rule.bits, zero);
     uint32_t ones = 0;
-    for (int bit = 0; bit < 32; bit += matrix.bits) ones |= uint32_t{1} << bit;
+    for (int bit = 0; bit < 32; bit += matrix.rule.bits) ones |= uint32_t{1} << bit;
     for (uint32_t& word : words) word -= ones;
     return as_signed(words);
   }
@@ -100,15 +87,16 @@ class GptqFormat final : public FolderFormat {
 /// AWQ's version gemm: words of eight rows in an order of their own.
 class AwqFormat final : public FolderFormat {
  public:
+  MatrixRule usual() const override { return {.grid = {.symmetric = false}}; }
   void check(const MatrixRule& rule) const override {
     require<ConfigError>(rule.grid.bits == 4, "--format awq has 4 bits, got {}", rule.grid.bits);
     require<ConfigError>(!rule.act_order, "--format awq has no place for --desc-act: gptq has");
   }
-  bool takes(int64_t rows, int64_t columns, const MatrixRule& rule) const override {
-    return rows % kRows == 0 && columns % rule.group_of(columns) == 0;
+  bool takes(const Shape& shape, const MatrixRule& rule) const override {
+    return shape[0] % kRows == 0 && shape[1] % rule.group_of(shape[1]) == 0;
   }
-  std::vector<TensorSpec> specs(const std::string& module, int64_t rows, int64_t columns,
-                                const MatrixRule& rule) const override {
+  std::vector<TensorSpec> specs(const std::string& module, const Shape& shape, const MatrixRule& rule) const override {
+    const int64_t rows = shape[0], columns = shape[1];
     const int64_t groups = columns / rule.group_of(columns);
     return {{module + ".qweight", DType::i32, {columns, rows / kRows}},
             {module + ".qzeros", DType::i32, {groups, rows / kRows}},
@@ -153,83 +141,23 @@ class AwqFormat final : public FolderFormat {
   }
 };
 
-/// The format pack-quantized of compressed-tensors: a stream of codes for each row.
-class CompressedTensorsFormat final : public FolderFormat {
- public:
-  void check(const MatrixRule& rule) const override {
-    require<ConfigError>(!rule.act_order, "--format compressed-tensors has no place for --desc-act: gptq has");
-  }
-  bool takes(int64_t /*rows*/, int64_t columns, const MatrixRule& rule) const override {
-    return columns % rule.group_of(columns) == 0;
-  }
-  std::vector<TensorSpec> specs(const std::string& module, int64_t rows, int64_t columns,
-                                const MatrixRule& rule) const override {
-    const int64_t groups = columns / rule.group_of(columns), bits = rule.grid.bits;
-    std::vector<TensorSpec> specs{{module + ".weight_packed", DType::i32, {rows, ceil_div(columns * bits, 32)}},
-                                  {module + ".weight_scale", DType::f16, {rows, groups}},
-                                  {module + ".weight_shape", DType::i64, {2}}};
-    if (!rule.grid.symmetric)
-      specs.push_back({module + ".weight_zero_point", DType::i32, {ceil_div(rows * bits, 32), groups}});
-    return specs;
-  }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
-             Memory& memory) const override {
-    const int64_t groups = matrix.groups();
-    std::vector<int32_t> codes;
-    for (int64_t row = 0; row < matrix.rows; ++row)
-      for (const uint32_t word :
-           packed_stream(matrix.columns, matrix.bits, [&](int64_t i) { return matrix.code(row, i); }))
-        codes.push_back(static_cast<int32_t>(word));
-    write_values(writer, memory, module + ".weight_packed", {matrix.rows, std::ssize(codes) / matrix.rows}, codes);
-    write_values(writer, memory, module + ".weight_scale", {matrix.rows, groups},
-                 scales_of(matrix, /*by_group=*/false));
-    write_values(writer, memory, module + ".weight_shape", {2}, std::vector<int64_t>{matrix.rows, matrix.columns});
-    if (matrix.symmetric) return;
-    const int64_t words = ceil_div(matrix.rows * matrix.bits, 32);
-    std::vector<int32_t> zeros(static_cast<size_t>(words * groups));
-    for (int64_t group = 0; group < groups; ++group) {
-      const std::vector<uint32_t> stream = packed_stream(matrix.rows, matrix.bits, [&](int64_t row) {
-        return matrix.zeros[static_cast<size_t>(row * groups + group)];
-      });
-      for (int64_t word = 0; word < words; ++word)
-        zeros[static_cast<size_t>(word * groups + group)] = static_cast<int32_t>(stream[static_cast<size_t>(word)]);
-    }
-    write_values(writer, memory, module + ".weight_zero_point", {words, groups}, zeros);
-  }
-  OrderedJson config(const MatrixRule& rule, const FolderModules& modules) const override {
-    const bool whole = rule.group_size == -1;
-    const OrderedJson weights{{"num_bits", rule.grid.bits},
-                              {"type", "int"},
-                              {"symmetric", rule.grid.symmetric},
-                              {"strategy", whole ? "channel" : "group"},
-                              {"group_size", whole ? OrderedJson(nullptr) : OrderedJson(rule.group_size)},
-                              {"dynamic", false},
-                              {"observer", "minmax"}};
-    const OrderedJson group{{"targets", {"Linear"}},
-                            {"weights", weights},
-                            {"input_activations", nullptr},
-                            {"output_activations", nullptr},
-                            {"format", "pack-quantized"}};
-    std::vector<std::string> ignore = modules.dense;
-    ignore.emplace_back("lm_head");
-    return {
-        {"quant_method", "compressed-tensors"},  {"format", "pack-quantized"}, {"quantization_status", "compressed"},
-        {"config_groups", {{"group_0", group}}}, {"ignore", ignore},           {"kv_cache_scheme", nullptr},
-        {"global_compression_ratio", nullptr}};
-  }
-};
-
 }  // namespace
 
 const std::vector<std::string>& folder_format_names() {
-  static const std::vector<std::string> names{"gptq", "awq", "compressed-tensors"};
+  static const std::vector<std::string> names{"gptq", "awq", "compressed-tensors", "int8", "fp8", "mxfp4"};
   return names;
 }
 
-std::unique_ptr<FolderFormat> make_folder_format(std::string_view name) {
+bool FolderFormat::wants(const Parameter& parameter) const {
+  return (parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert) &&
+         parameter.placement.global.rank() == 2 && parameter.name.ends_with(".weight");
+}
+
+std::unique_ptr<FolderFormat> make_folder_format(std::string_view name, std::string_view family) {
   if (name == "gptq") return std::make_unique<GptqFormat>();
   if (name == "awq") return std::make_unique<AwqFormat>();
-  if (name == "compressed-tensors") return std::make_unique<CompressedTensorsFormat>();
+  if (auto compressed = make_compressed_format(name)) return compressed;
+  if (auto of_floats = make_float_format(name, family)) return of_floats;
   fail<ConfigError>("--format must be one of {}; got {}", fmt::join(folder_format_names(), ", "), name);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/autograd/unit.h"
 #include "nought/base/json.h"
 #include "nought/models/hf_folder_writer.h"
 #include "nought/quantize/quantized_matrix.h"
@@ -15,19 +16,24 @@ namespace nought {
 
 /// What linear layers of blocks became.
 struct FolderModules {
-  std::vector<std::string> dense;  // those whose matrix stayed as it was
-  std::vector<std::string> codes;  // what those in codes are called within their layers: "mlp.up_proj"
+  std::vector<std::string> dense;    // those whose matrix stayed as it was
+  std::vector<std::string> codes;    // what those in codes are called within their layers: "mlp.up_proj"
+  std::vector<std::string> routers;  // what chooses experts, which is never in codes
 };
 
 class FolderFormat {
  public:
   virtual ~FolderFormat() = default;
+  /// What is taken where nobody says anything else.
+  virtual MatrixRule usual() const { return {}; }
   /// ConfigError for rules that the format has no place for.
   virtual void check(const MatrixRule& rule) const = 0;
-  /// Whether a matrix of these sizes has a place; else it stays dense.
-  virtual bool takes(int64_t rows, int64_t columns, const MatrixRule& rule) const = 0;
+  /// Whether the parameter is one of those that become codes, if its sizes fit: the matrix of a linear layer.
+  virtual bool wants(const Parameter& parameter) const;
+  /// Whether a matrix [rows, columns] has a place; else it stays dense.
+  virtual bool takes(const Shape& shape, const MatrixRule& rule) const = 0;
   /// The tensors of a module "model.layers.0.mlp.up_proj".
-  virtual std::vector<TensorSpec> specs(const std::string& module, int64_t rows, int64_t columns,
+  virtual std::vector<TensorSpec> specs(const std::string& module, const Shape& shape,
                                         const MatrixRule& rule) const = 0;
   virtual void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
                      Memory& memory) const = 0;
@@ -35,8 +41,8 @@ class FolderFormat {
   virtual OrderedJson config(const MatrixRule& rule, const FolderModules& modules) const = 0;
 };
 
-/// gptq, awq or compressed-tensors. ConfigError for another name.
-std::unique_ptr<FolderFormat> make_folder_format(std::string_view name);
+/// gptq, awq, compressed-tensors, fp8 or mxfp4, for a model of a family. ConfigError for another name.
+std::unique_ptr<FolderFormat> make_folder_format(std::string_view name, std::string_view family = {});
 const std::vector<std::string>& folder_format_names();
 
 }  // namespace nought

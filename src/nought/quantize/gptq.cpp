@@ -2,14 +2,12 @@
 
 #include <numeric>
 
+#include "nought/quantize/workspace_copy.h"
+
 namespace nought {
 
 QuantizedMatrix::QuantizedMatrix(int64_t rows, int64_t columns, const MatrixRule& rule)
-    : rows(rows),
-      columns(columns),
-      group_size(rule.group_of(columns)),
-      bits(rule.grid.bits),
-      symmetric(rule.grid.symmetric) {
+    : rows(rows), columns(columns), group_size(rule.group_of(columns)), rule(rule.grid) {
   codes.resize(static_cast<size_t>(rows * columns));
   scales.resize(static_cast<size_t>(rows * groups()));
   zeros.resize(scales.size());
@@ -41,7 +39,8 @@ class OrderedRounding {
         rows_(weights.dim(0)),
         columns_(weights.dim(1)),
         factor_(factor),
-        result_(rows_, columns_, rule),
+        result_(rule.square ? round_to_nearest(workspace_copy(context, weights), rule)
+                            : QuantizedMatrix(rows_, columns_, rule)),
         grids_(static_cast<size_t>(rows_)) {
     for (int64_t block = 0; block < factor_.blocks(); ++block) left_.push_back(columns_of(block));
   }
@@ -97,9 +96,10 @@ class OrderedRounding {
   }
 
   /// The grid of the group that begins at column i of a block, by what its columns are now. Those of later blocks have
-  /// not been told yet what the ones before it have lost.
+  /// not been told yet what the ones before it have lost. Where rows share a scale, each goes by what the weights were.
   RoundingGrid next_grid(int64_t row, int64_t block, int64_t i, const float* lost) {
     const int64_t begin = block * kBlock + i, end = std::min(begin + result_.group_size, columns_);
+    if (rule_.square) return result_.grid(row, begin / result_.group_size);
     std::vector<float> group;
     group.reserve(static_cast<size_t>(end - begin));
     for (int64_t j = begin; j < end; ++j) {
@@ -122,24 +122,34 @@ class OrderedRounding {
   std::vector<Tensor> left_;         // for each block of columns what is left to be rounded, [rows, kBlock]
 };
 
+/// Rounds what has one scale: a group of columns of some rows.
+void round_group(const Tensor& weights, Interval rows, int64_t group, QuantizedMatrix& result) {
+  const int64_t begin = group * result.group_size, end = std::min(begin + result.group_size, result.columns);
+  const auto of_row = [&](int64_t row) {
+    return std::span<float>(weights.data<float>() + row * result.columns + begin, static_cast<size_t>(end - begin));
+  };
+  std::vector<float> all;
+  for (int64_t row = rows.begin; row < rows.end; ++row) all.insert(all.end(), of_row(row).begin(), of_row(row).end());
+  const RoundingGrid grid = grid_of(all, result.rule);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    result.set_grid(row, group, grid);
+    uint8_t* code = result.codes.data() + row * result.columns + begin;
+    for (float& value : of_row(row)) {
+      *code = static_cast<uint8_t>(grid.code_of(value));
+      value = grid.value_of(*code++);
+    }
+  }
+}
+
 }  // namespace
 
 QuantizedMatrix round_to_nearest(const Tensor& weights, const MatrixRule& rule) {
-  const int64_t rows = weights.dim(0), columns = weights.dim(1);
-  QuantizedMatrix result(rows, columns, rule);
+  const int64_t rows = weights.dim(0), at_once = rule.rows_of_scale();
+  QuantizedMatrix result(rows, weights.dim(1), rule);
 #pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t group = 0; group < result.groups(); ++group) {
-      const int64_t begin = group * result.group_size, end = std::min(begin + result.group_size, columns);
-      const std::span<float> values(weights.data<float>() + row * columns + begin, static_cast<size_t>(end - begin));
-      const RoundingGrid grid = grid_of(values, rule.grid);
-      result.set_grid(row, group, grid);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const int code = grid.code_of(values[i]);
-        result.codes[static_cast<size_t>(row * columns + begin) + i] = static_cast<uint8_t>(code);
-        values[i] = grid.value_of(code);
-      }
-    }
+  for (int64_t row = 0; row < rows; row += at_once)
+    for (int64_t group = 0; group < result.groups(); ++group)
+      round_group(weights, {row, std::min(row + at_once, rows)}, group, result);
   return result;
 }
 
@@ -170,8 +180,7 @@ double weighed_square(const Context& context, const Tensor& x, const Tensor& mom
 }  // namespace
 
 double output_loss(const Context& context, const Tensor& exact, const Tensor& rounded, const Tensor& moments) {
-  const Tensor lost = context.empty(exact.shape(), DType::f32, Category::workspace);
-  context.copy(exact, lost);
+  const Tensor lost = workspace_copy(context, exact);
   context.run(Scale{.x = lost, .factor = -1});
   context.run(Add{.a = rounded, .b = lost, .out = lost});
   return weighed_square(context, lost, moments);

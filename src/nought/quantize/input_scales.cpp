@@ -5,16 +5,11 @@
 #include <limits>
 
 #include "nought/quantize/gptq.h"
+#include "nought/quantize/workspace_copy.h"
 
 namespace nought {
 
 namespace {
-
-Tensor copy_of(const Context& context, const Tensor& tensor) {
-  const Tensor copy = context.empty(tensor.shape(), DType::f32, Category::workspace);
-  context.copy(tensor, copy);
-  return copy;
-}
 
 /// The mean magnitude of the inputs of the columns of each source.
 std::vector<double> mean_magnitudes(const InputMoments& inputs, std::span<const int64_t> source) {
@@ -40,7 +35,7 @@ std::vector<float> scales_of(const std::vector<double>& magnitudes, double power
 
 /// The weight rounded with its columns multiplied by scales, and divided again.
 Tensor rounded(const Context& context, const Tensor& weight, std::span<const float> scales, const MatrixRule& rule) {
-  const Tensor result = copy_of(context, weight);
+  const Tensor result = workspace_copy(context, weight);
   scale_columns(result, scales);
   round_to_nearest(result, rule);
   std::vector<float> inverse;
@@ -142,6 +137,7 @@ void divide_inputs(InputMoments& inputs, std::span<const float> scales) {
   float* sum = inputs.sums.data<float>();
   for (size_t i = 0; i < scales.size(); ++i) {
     inputs.magnitudes[i] /= scales[i];
+    inputs.largest[i] /= scales[i];
     for (const float scale : scales) *sum++ /= scales[i] * scale;
   }
 }
@@ -164,6 +160,24 @@ std::vector<float> activation_aware_scales(const Context& context, std::span<con
   }
   require<Error>(!best.empty(), "the inputs of a matrix are not finite for the calibration text");
   return best;
+}
+
+std::vector<float> smoothing_scales(std::span<const Tensor> weights, const InputMoments& inputs,
+                                    std::span<const int64_t> source, double strength) {
+  constexpr float kLeast = 1e-5f;  // what never comes, or multiplies nothing
+  const auto sources = static_cast<size_t>(*std::max_element(source.begin(), source.end()) + 1);
+  std::vector<float> of_inputs(sources, kLeast), of_weights(sources, kLeast), scales;
+  for (size_t column = 0; column < source.size(); ++column) {
+    const auto at = static_cast<size_t>(source[column]);
+    of_inputs[at] = std::max(of_inputs[at], inputs.largest[column]);
+    for (const Tensor& weight : weights)
+      for (int64_t row = 0; row < weight.dim(0); ++row)
+        of_weights[at] = std::max(of_weights[at],
+                                  std::abs(weight.data<float>()[row * weight.dim(1) + static_cast<int64_t>(column)]));
+  }
+  for (size_t i = 0; i < sources; ++i)
+    scales.push_back(static_cast<float>(std::pow(of_inputs[i], strength) / std::pow(of_weights[i], 1 - strength)));
+  return scales;
 }
 
 void clip_groups(const Context& context, const Tensor& weights, const InputMoments& inputs, const MatrixRule& rule) {

@@ -1,5 +1,6 @@
-// Scales of the columns of weights by the size of their inputs (AWQ, arXiv 2306.00978): a column that is multiplied by
-// large inputs is rounded finer, its inputs are divided by as much.
+// Scales of the columns of weights by the size of their inputs, which are divided by as much: a column that is
+// multiplied by large inputs is rounded finer (AWQ, arXiv 2306.00978), or what is large in the inputs is shared with
+// the weights, so that both have room in 8 bits (SmoothQuant, arXiv 2211.10438).
 //
 // weights: [rows, columns] f32 where host code may write. inputs: those of their product. Results do not depend on the
 // number of threads.
@@ -20,6 +21,10 @@ namespace nought {
 std::vector<float> activation_aware_scales(const Context& context, std::span<const Tensor> weights,
                                            const InputMoments& inputs, std::span<const int64_t> source,
                                            const MatrixRule& rule);
+
+/// For each source max|x|^strength / max|w|^(1 - strength), of its inputs and of its columns in all the weights.
+std::vector<float> smoothing_scales(std::span<const Tensor> weights, const InputMoments& inputs,
+                                    std::span<const int64_t> source, double strength);
 
 /// Clamps the groups of each row to 1, 0.95 ... 0.55 of their largest magnitude, whichever loses least of what the
 /// group adds to the outputs when it is rounded to the nearest.

@@ -49,15 +49,19 @@ class ProductInputs::Tap final : public Kernels {
     if (!sums.sums) sums.sums = inner_.zeros({columns, columns}, DType::f32, Category::workspace);
     const Tensor x = op.a.reshape({op.a.rows(), columns});
     inner_.run(MatMul{.a = x, .b = x, .c = sums.sums, .transpose_a = true, .accumulate = true});
-    sums.magnitudes.resize(static_cast<size_t>(columns));
-    add_magnitudes(x, sums.magnitudes);
+    add_magnitudes(x, sums);
     sums.rows += x.rows();
   }
   /// x: [rows, columns] f32.
-  static void add_magnitudes(const Tensor& x, std::vector<double>& sums) {
+  static void add_magnitudes(const Tensor& x, InputMoments& moments) {
+    const auto columns = static_cast<size_t>(x.dim(1));
+    moments.magnitudes.resize(columns), moments.largest.resize(columns);
     const float* value = x.data<float>();
     for (int64_t row = 0; row < x.rows(); ++row)
-      for (double& sum : sums) sum += std::abs(*value++);
+      for (size_t column = 0; column < columns; ++column, ++value) {
+        moments.magnitudes[column] += std::abs(*value);
+        moments.largest[column] = std::max(moments.largest[column], std::abs(*value));
+      }
   }
 
   /// What an operation writes is no norm's output any more, but its own if it is one.

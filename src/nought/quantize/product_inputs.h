@@ -21,6 +21,7 @@ namespace nought {
 struct InputMoments {
   Tensor sums = {};                     // x x^T is added here: [columns, columns] f32
   std::vector<double> magnitudes = {};  // |x| is added here: [columns]
+  std::vector<float> largest = {};      // the greatest |x|: [columns]
   int64_t rows = 0;
 };
 

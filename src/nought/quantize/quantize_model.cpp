@@ -18,6 +18,7 @@
 #include "nought/quantize/gptq.h"
 #include "nought/quantize/input_scales.h"
 #include "nought/quantize/loaded_units.h"
+#include "nought/quantize/workspace_copy.h"
 
 namespace nought {
 
@@ -27,7 +28,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeight = ".weight";
 
-std::string module_of(const std::string& weight) { return weight.substr(0, weight.size() - kWeight.size()); }
+/// "model.layers.0.mlp.up_proj"; a stack of experts is called as its module.
+std::string module_of(const std::string& weight) {
+  return weight.ends_with(kWeight) ? weight.substr(0, weight.size() - kWeight.size()) : weight;
+}
 
 bool is_number(const std::string& part) {
   return !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
@@ -48,6 +52,28 @@ std::string kind_of(const std::string& weight) {
   return fmt::format("{}", fmt::join(parts, "."));
 }
 
+/// Calls f(the element of a stack of matrices [in, out], that of the matrices transposed, one below the other).
+template <class F>
+void for_each_of_stack(const Shape& stack, const F& f) {
+  int64_t from = 0;
+  for (int64_t which = 0; which < stack[0]; ++which)
+    for (int64_t in = 0; in < stack[1]; ++in)
+      for (int64_t out = 0; out < stack[2]; ++out) f(from++, (which * stack[2] + out) * stack[1] + in);
+}
+
+/// [matrices * out, in]: rows of outputs, as codes have them.
+Tensor rows_of_stack(const Context& context, const Tensor& stack) {
+  const Tensor rows = context.empty({stack.dim(0) * stack.dim(2), stack.dim(1)}, DType::f32, Category::workspace);
+  for_each_of_stack(stack.shape(),
+                    [&](int64_t from, int64_t to) { rows.data<float>()[to] = stack.data<float>()[from]; });
+  return rows;
+}
+
+void put_rows_of_stack(const Tensor& rows, const Tensor& stack) {
+  for_each_of_stack(stack.shape(),
+                    [&](int64_t to, int64_t from) { stack.data<float>()[to] = rows.data<float>()[from]; });
+}
+
 /// Which parameters of a model become codes, and which of those that could do not.
 class Choice {
  public:
@@ -61,12 +87,15 @@ class Choice {
       }
     for (const auto& unit : source.model().units())
       for (const Parameter& parameter : unit->parameters()) {
-        if (!is_linear(parameter)) continue;
+        if (parameter.role == ParameterRole::router && parameter.name.ends_with(kWeight))
+          routers_.push_back(module_of(parameter.name));
+        if (!format.wants(parameter)) continue;
         bool skip = false;
         for (size_t i = 0; i < skipped.size(); ++i)
           if (skipped[i].found_in(parameter.name)) skip = used[i] = true;
-        const Shape& shape = parameter.placement.global;
-        const bool fits = shape.rank() == 2 && format.takes(shape[0], shape[1], options.rule);
+        require<ConfigError>(options.method == RoundingMethod::rtn || parameter.placement.global.rank() == 2,
+                             "{} is a stack of experts, which is rounded to the nearest: --method rtn", parameter.name);
+        const bool fits = format.takes(parameter.placement.global, options.rule);
         (skip || !fits ? dense_ : codes_).insert(parameter.name);
         if (!skip && !fits) unfit_.push_back(parameter.name);
       }
@@ -77,7 +106,7 @@ class Choice {
   }
   bool becomes_codes(const Parameter& parameter) const { return codes_.contains(parameter.name); }
   FolderModules modules() const {
-    FolderModules modules;
+    FolderModules modules{.dense = {}, .codes = {}, .routers = routers_};
     std::set<std::string> in_layers;
     for (const std::string& name : dense_) modules.dense.push_back(module_of(name));
     for (const std::string& name : codes_) in_layers.insert(fmt::format("{}", fmt::join(parts_in_layer(name), ".")));
@@ -88,12 +117,8 @@ class Choice {
   const std::vector<std::string>& unfit() const { return unfit_; }
 
  private:
-  static bool is_linear(const Parameter& parameter) {
-    return (parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert) &&
-           parameter.name.ends_with(kWeight);
-  }
   std::set<std::string> codes_, dense_;
-  std::vector<std::string> unfit_;
+  std::vector<std::string> unfit_, routers_;
 };
 
 class ModelQuantizer {
@@ -104,7 +129,7 @@ class ModelQuantizer {
         folder_(folder),
         options_(options),
         context_(context),
-        format_(make_folder_format(options.format)),
+        format_(make_folder_format(options.format, source.config().family)),
         choice_(source, options, *format_),
         decoder_(source.config()),
         units_(context, decoder_, source.weights()),
@@ -141,7 +166,7 @@ class ModelQuantizer {
           continue;
         }
         report_.codes_elements += shape.numel();
-        for (const TensorSpec& spec : format_->specs(module_of(parameter.name), shape[0], shape[1], options_.rule)) {
+        for (const TensorSpec& spec : format_->specs(module_of(parameter.name), shape, options_.rule)) {
           report_.codes_bytes += spec.bytes();
           all.push_back(spec);
         }
@@ -196,7 +221,7 @@ class ModelQuantizer {
     const Unit& unit = *section.unit;
     const auto becomes_codes = [&](const Parameter& parameter) { return choice_.becomes_codes(parameter); };
     const std::vector<Fold> folds = folds_of(source_.config(), block_, unit, inputs, becomes_codes);
-    BlockScaler scaler(source_, context_, units_, section, rows, options_.rule);
+    BlockScaler scaler(source_, context_, units_, section, rows, scales());
     std::set<std::string> done;
     const std::vector<ProductInputs::Product> seen = inputs.seen();
     for (auto product = seen.rbegin(); product != seen.rend(); ++product) {
@@ -214,11 +239,23 @@ class ModelQuantizer {
       });
       rows.look(section, inputs.watched());
       for (const Fold& fold : folds)
-        if (here(fold) && !scaler.scale(fold, inputs)) ++undone_;
+        if (here(fold) && scales_by(fold) && !scaler.scale(fold, inputs)) ++undone_;
       quantize_kinds(unit, kinds, &inputs);
       done.insert(kinds.begin(), kinds.end());
     }
     return done;
+  }
+
+  /// SmoothQuant divides norms alone.
+  bool scales_by(const Fold& fold) const { return options_.method == RoundingMethod::awq || fold.by_norm; }
+  BlockScaler::Scales scales() const {
+    if (options_.method == RoundingMethod::smoothquant)
+      return [this](std::span<const Tensor> weights, const InputMoments& inputs, std::span<const int64_t> source) {
+        return smoothing_scales(weights, inputs, source, options_.smoothing);
+      };
+    return [this](std::span<const Tensor> weights, const InputMoments& inputs, std::span<const int64_t> source) {
+      return activation_aware_scales(context_, weights, inputs, source, options_.rule);
+    };
   }
 
   /// Queries and keys meet in scores, where a clamp of one side is not made up for.
@@ -256,14 +293,17 @@ class ModelQuantizer {
           factor.emplace(gptq_factor(context_, moments->sums, options_.rule));
         factored = moments;
       }
-      const Tensor weights = units_.matrix_of(unit, parameter);
-      const Tensor exact = copy_of(parameter, weights);
+      const Tensor stored = units_.matrix_of(unit, parameter);
+      const Tensor weights = stored.rank() == 3 ? rows_of_stack(context_, stored) : stored;
+      require<Error>(is_finite(weights), "{} has a value that is not finite", parameter.name);
+      const Tensor exact = workspace_copy(context_, weights);
       if (options_.method == RoundingMethod::awq && moments != nullptr && !is_scored(parameter))
         clip_groups(context_, weights, *moments, options_.rule);
       const QuantizedMatrix matrix = moments != nullptr && factor
                                          ? quantize_gptq(context_, weights, *factor, options_.rule)
                                          : round_to_nearest(weights, options_.rule);
       report(parameter, relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor()));
+      if (stored.rank() == 3) put_rows_of_stack(weights, stored);
       format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
     }
   }
@@ -271,13 +311,6 @@ class ModelQuantizer {
   static bool is_finite(const Tensor& tensor) {
     const std::span<const float> all = tensor.span<float>();
     return std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); });
-  }
-
-  Tensor copy_of(const Parameter& parameter, const Tensor& weights) const {
-    require<Error>(is_finite(weights), "{} has a value that is not finite", parameter.name);
-    const Tensor copy = context_.empty(weights.shape(), DType::f32, Category::workspace);
-    context_.copy(weights, copy);
-    return copy;
   }
 
   void report(const Parameter& parameter, double error) {
@@ -323,6 +356,11 @@ class ModelQuantizer {
 
 }  // namespace
 
+std::string_view name_of(RoundingMethod method) {
+  constexpr std::string_view kNames[] = {"rtn", "gptq", "awq", "smoothquant"};
+  return kNames[static_cast<size_t>(method)];
+}
+
 int64_t dense_bytes(const ModelSource& source) {
   int64_t bytes = 0;
   for (const auto& unit : source.model().units())
@@ -340,8 +378,12 @@ QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder,
                        source.folder().string());
   require<ConfigError>(options.method == RoundingMethod::rtn || !options.calibration.empty(),
                        "--method {} goes by the inputs of a calibration text: --calibration FILE",
-                       options.method == RoundingMethod::gptq ? "gptq" : "awq");
-  make_folder_format(options.format)->check(options.rule);
+                       name_of(options.method));
+  make_folder_format(options.format, source.config().family)->check(options.rule);
+  const bool scales = options.method == RoundingMethod::awq || options.method == RoundingMethod::smoothquant;
+  require<ConfigError>(!scales || options.rule.grid.codes == CodeTable::natural,
+                       "--method {} scales columns for whole numbers; --format {} has floats: gptq or rtn",
+                       name_of(options.method), options.format);
   return ModelQuantizer(source, folder, options, context).run(said);
 }
 

@@ -19,17 +19,22 @@
 namespace nought {
 
 enum class RoundingMethod : uint8_t {
-  rtn,   // to the nearest code
-  gptq,  // what a column loses is made up for in those behind it
-  awq,   // to the nearest code, with columns scaled by their inputs, and the norm or matrix before them divided
+  rtn,         // to the nearest code
+  gptq,        // what a column loses is made up for in those behind it
+  awq,         // to the nearest code, with columns scaled by their inputs, and the norm or matrix before them divided
+  smoothquant  // to the nearest code, with what is large in inputs moved from norms to columns
 };
+
+/// "gptq"
+std::string_view name_of(RoundingMethod method);
 
 struct QuantizeOptions {
   std::string format = "gptq";  // see folder_format_names()
   RoundingMethod method = RoundingMethod::gptq;
   MatrixRule rule;
+  double smoothing = 0.5;                  // the share of inputs' size that SmoothQuant moves to the weights
   std::vector<std::string> skip = {};      // patterns of parameters that stay dense
-  std::vector<TokenRow> calibration = {};  // what GPTQ and AWQ see; of one length
+  std::vector<TokenRow> calibration = {};  // what all methods but rtn see; of one length
   int64_t max_shard_bytes = HfFolderWriter::kDefaultShardBytes;
 };
 
@@ -52,7 +57,7 @@ int64_t dense_bytes(const ModelSource& source);
 
 /// Linear layers of blocks become codes, experts included; embeddings, head, norms, biases and routers stay as they
 /// are. `said` hears of each block. ConfigError for a model whose matrices are [in, out], options that the format has
-/// no place for, and GPTQ and AWQ without rows; Error that names a module whose inputs are not finite.
+/// no place for, and methods that go by inputs without rows; Error that names a module whose inputs are not finite.
 QuantizeReport quantize_model(const ModelSource& source, const std::filesystem::path& folder,
                               const QuantizeOptions& options, const Context& context,
                               const std::function<void(int64_t block, int64_t blocks)>& said);

@@ -13,18 +13,19 @@ namespace nought {
 struct MatrixRule {
   GridRule grid = {};
   int64_t group_size = 128;  // columns that share a scale; -1: all of a row
+  bool square = false;       // so do as many rows
   bool act_order = false;    // columns in the order of their inputs' size (GPTQ's desc_act), groups in that order
   double damping = 0.01;     // added to the moments' diagonal, as a share of its mean
 
   int64_t group_of(int64_t columns) const { return group_size == -1 ? columns : group_size; }
+  int64_t rows_of_scale() const { return square ? group_size : 1; }
 };
 
 struct QuantizedMatrix {
   int64_t rows = 0, columns = 0, group_size = 0;
-  int bits = 0;
-  bool symmetric = true;          // every zero point is half of the codes
+  GridRule rule;
   std::vector<uint8_t> codes;     // [rows, columns]
-  std::vector<float> scales;      // [rows, groups]; f16 holds each
+  std::vector<float> scales;      // [rows, groups]
   std::vector<uint8_t> zeros;     // [rows, groups]
   std::vector<int32_t> group_of;  // the group that each column belongs to
 
@@ -32,8 +33,11 @@ struct QuantizedMatrix {
   int64_t groups() const { return ceil_div(columns, group_size); }
   uint8_t code(int64_t row, int64_t column) const { return codes[static_cast<size_t>(row * columns + column)]; }
   float value(int64_t row, int64_t column) const {
-    const auto at = static_cast<size_t>(row * groups() + group_of[static_cast<size_t>(column)]);
-    return static_cast<float>(code(row, column) - zeros[at]) * scales[at];
+    return grid(row, group_of[static_cast<size_t>(column)]).value_of(code(row, column));
+  }
+  RoundingGrid grid(int64_t row, int64_t group) const {
+    const auto at = static_cast<size_t>(row * groups() + group);
+    return {.scale = scales[at], .zero = zeros[at], .last = rule.count() - 1, .codes = rule.codes};
   }
   void set_grid(int64_t row, int64_t group, const RoundingGrid& grid) {
     const auto at = static_cast<size_t>(row * groups() + group);

@@ -1,10 +1,17 @@
 #include "nought/quantize/rounding_grid.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "nought/kernels/rounding.h"
 #include "nought/tensor/dtype.h"
 
 namespace nought {
 
 namespace {
+
+constexpr float kLargestE4m3 = 448;
 
 /// A scale that f16 holds, and that is not 0: values of 0 need none, and the smallest ones keep a number.
 float stored_scale(float scale) {
@@ -12,18 +19,60 @@ float stored_scale(float scale) {
   return scale == 0 ? 1 : static_cast<float>(f16_t(std::clamp(scale, kLeast, kMost)));
 }
 
+int nearest_e2m1(float value) {
+  constexpr std::array<float, 7> kMiddles{.25f, .75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};  // between two codes
+  const float magnitude = std::abs(value);
+  int code = 0;
+  for (size_t i = 0; i < kMiddles.size(); ++i)
+    if (magnitude > kMiddles[i] || (magnitude == kMiddles[i] && i % 2 == 1)) code = static_cast<int>(i) + 1;
+  return value < 0 && code > 0 ? code + 8 : code;
+}
+
+RoundingGrid e2m1_grid(std::span<const float> values, float most) {
+  constexpr int kLeast = -127, kMost = 127;  // exponents of E8M0
+  RoundingGrid best{.codes = CodeTable::e2m1};
+  if (most == 0) return best;
+  const int exponent = std::ilogb(most) - 2;
+  double least_loss = std::numeric_limits<double>::infinity();
+  for (const int each : {exponent, exponent + 1}) {
+    RoundingGrid grid = best;
+    grid.scale = std::ldexp(1.0f, std::clamp(each, kLeast, kMost));
+    double loss = 0;
+    for (const float value : values) loss += std::pow(static_cast<double>(grid.rounded(value)) - value, 2);
+    if (loss < least_loss) least_loss = loss, best.scale = grid.scale;
+  }
+  return best;
+}
+
 }  // namespace
 
+int RoundingGrid::code_of(float value) const {
+  if (codes == CodeTable::e2m1) return nearest_e2m1(value / scale);
+  if (codes == CodeTable::e4m3) return e4m3_code(std::clamp(value / scale, -kLargestE4m3, kLargestE4m3));
+  const float code = std::nearbyint(value / scale) + static_cast<float>(zero);
+  return static_cast<int>(std::clamp(code, 0.0f, static_cast<float>(last)));
+}
+
+float RoundingGrid::value_of(int code) const {
+  if (codes == CodeTable::e2m1) return kE2m1[static_cast<size_t>(code)] * scale;
+  if (codes == CodeTable::e4m3) return e4m3_value(static_cast<uint8_t>(code)) * scale;
+  return static_cast<float>(code - zero) * scale;
+}
+
 RoundingGrid grid_of(std::span<const float> values, const GridRule& rule) {
-  float least = 0, most = 0;
-  for (const float value : values) least = std::min(least, value), most = std::max(most, value);
-  RoundingGrid grid{.last = rule.codes() - 1};
+  float least = 0, greatest = 0;
+  for (const float value : values) least = std::min(least, value), greatest = std::max(greatest, value);
+  const float most = std::max(-least, greatest);
+  if (rule.codes == CodeTable::e2m1) return e2m1_grid(values, most);
+  RoundingGrid grid{.last = rule.count() - 1, .codes = rule.codes};
   const auto steps = static_cast<float>(grid.last);
-  if (rule.symmetric) {
-    grid.scale = stored_scale(2 * std::max(-least, most) / steps);
-    grid.zero = rule.codes() / 2;
+  if (rule.codes == CodeTable::e4m3) {
+    grid.scale = std::max(most / kLargestE4m3, std::numeric_limits<float>::min());
+  } else if (rule.symmetric) {
+    grid.scale = stored_scale(2 * most / steps);
+    grid.zero = rule.count() / 2;
   } else {
-    grid.scale = stored_scale((most - least) / steps);
+    grid.scale = stored_scale((greatest - least) / steps);
     grid.zero = static_cast<int>(std::clamp(std::nearbyint(-least / grid.scale), 0.0f, steps));
   }
   return grid;
