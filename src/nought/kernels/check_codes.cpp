@@ -29,7 +29,7 @@ struct CodesOperand {
 void check_four_bits(std::string_view operation, std::string_view name, const Weight& weight) {
   const int64_t numel = weight.numel();
   require<ShapeError>(numel % kFourBitBlock == 0, "{}: {} is {}, expected whole blocks of {} codes", operation, name,
-                      weight.str(), kFourBitBlock);
+                      weight, kFourBitBlock);
   CodesOperand{operation, name, weight.values}.require_size(DType::u8, numel / 2);
   CodesOperand{operation, "scales", weight.scales}.require_size(DType::f32, numel / kFourBitBlock);
 }

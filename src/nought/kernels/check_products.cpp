@@ -13,7 +13,7 @@ struct Matrix {
 
 Matrix fold(const Weight& x, const char* name) {
   const Shape& shape = x.shape();
-  require<ShapeError>(shape.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x.str());
+  require<ShapeError>(shape.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x);
   Matrix matrix{1, shape[-1]};
   for (int axis = 0; axis + 1 < shape.rank(); ++axis) matrix.rows *= shape[axis];
   return matrix;

@@ -65,7 +65,7 @@ Weight Weight::slice(int64_t begin, int64_t end) const {
 Weight Weight::reshape(Shape shape) const {
   if (!is_quantized()) return values.reshape(shape);
   if (kind_ == CodeKind::q8_0) return {values.reshape(shape), scales.reshape(scales_shape(shape))};
-  require<ShapeError>(shape.numel() == numel(), "{} cannot have shape {}", str(), shape);
+  require<ShapeError>(shape.numel() == numel(), "{} cannot have shape {}", *this, shape);
   if (is_blocks()) return {shape, values, bands_};
   return {kind_, shape, values, scales};
 }
