@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "support/host_tensors.h"
@@ -49,11 +50,22 @@ inline Tensor converted(Memory& memory, const Tensor& x, DType dtype) {
   return y;
 }
 
+/// The first normal values of a seed, `count` of them or more. Many tests ask for those of the same few seeds.
+inline const std::vector<double>& normal_values(uint64_t seed, int64_t count) {
+  constexpr size_t kMostSeeds = 64;
+  thread_local std::map<uint64_t, std::vector<double>> of_seeds;
+  if (of_seeds.size() > kMostSeeds) of_seeds.clear();
+  std::vector<double>& values = of_seeds[seed];
+  while (std::ssize(values) < count) values.push_back(normal_at(seed, values.size()));
+  return values;
+}
+
 /// Normal values times `scale`, rounded to the dtype; the same for the same seed.
 inline Tensor random_tensor(Memory& memory, Shape shape, DType dtype, uint64_t seed, double scale = 1) {
   Tensor x = Tensor::empty(memory, shape, DType::f64, Category::activations);
   double* values = x.data<double>();
-  for (int64_t i = 0; i < x.numel(); ++i) values[i] = scale * normal_at(seed, static_cast<uint64_t>(i));
+  const std::vector<double>& normal = normal_values(seed, x.numel());
+  for (int64_t i = 0; i < x.numel(); ++i) values[i] = scale * normal[static_cast<size_t>(i)];
   return converted(memory, x, dtype);
 }
 
@@ -68,9 +80,9 @@ inline std::vector<cpu::TileUnit> tile_units() {
 /// Normal values; the same for the same seed.
 template <class T>
 std::vector<T> random_values(int64_t count, uint64_t seed) {
+  const std::vector<double>& normal = normal_values(seed, count);
   std::vector<T> values;
-  for (int64_t i = 0; i < count; ++i)
-    values.emplace_back(static_cast<float>(normal_at(seed, static_cast<uint64_t>(i))));
+  for (int64_t i = 0; i < count; ++i) values.emplace_back(static_cast<float>(normal[static_cast<size_t>(i)]));
   return values;
 }
 

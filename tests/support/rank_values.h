@@ -84,8 +84,8 @@ void expect_same(std::string_view what, const Tensor& got, const std::vector<T>&
           expected.size());
   const T* values = got.data<T>();
   for (size_t i = 0; i < expected.size(); ++i) {
-    require(std::memcmp(values + i, &expected[i], sizeof(T)) == 0, "{} of {}: element {} is {}, expected {}", what,
-            got.str(), i, static_cast<double>(values[i]), static_cast<double>(expected[i]));
+    require(std::memcmp(values + i, &expected[i], sizeof(T)) == 0, "{} of {}: element {} is {}, expected {}", what, got,
+            i, static_cast<double>(values[i]), static_cast<double>(expected[i]));
   }
 }
 
