@@ -49,7 +49,7 @@ class MeshRuns : public ::testing::TestWithParam<const char*> {
 /// The suite has every mesh of as many ranks as the model is for once; NOUGHT_LONG those of 4 and of 8 at every stage,
 /// with every schedule, over thirty steps.
 TEST_P(MeshRuns, steps_are_those_of_one_rank_on_every_mesh) {
-  const Interval steps{0, test::sweep(5, 30)};
+  const Interval steps{0, test::sweep(4, 30)};
   std::vector<MeshLayout> layouts = test::sampled_meshes(large_ ? 8 : 4, experts_);
   if (test::runs_everything()) {
     layouts = test::every_mesh(4, experts_);
@@ -108,6 +108,8 @@ TEST_P(MeshRuns, muon_sees_whole_matrices) {
 /// In bf16, and with factors of 8 bits, the losses are not those of one rank to the last digit, but the model learns
 /// the same.
 TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
+  // Each mesh with each scaling, but not with every model.
+  int64_t turn = std::string(GetParam()) == "qk_norms" ? 0 : std::string(GetParam()) == "shared_experts" ? 1 : 2;
   for (const Fp8Scaling scaling : {Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}) {
     TrainingCase each = on({}, {0, 12});
     each.settings.dtype = DType::bf16;
@@ -121,6 +123,7 @@ TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::ring},
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::gather},
           MeshLayout{.sizes = {.shard = 2, .context = 2}, .method = ContextMethod::heads}}) {
+      if (!test::samples(turn++, 3)) continue;
       each.mesh = layout;
       expect_losses_within(each.run(), alone, 3e-2);
     }
