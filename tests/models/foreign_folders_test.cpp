@@ -198,6 +198,14 @@ TEST(ForeignFolders, an_optimizer_that_numbers_parameters_has_masters_and_moment
               ElementsAre(ForeignGroup{0.9, 0.999, 1e-8, 0.1, true}, ForeignGroup{0.9, 0.999, 1e-8, 0.0, true}));
 }
 
+TEST(ForeignFolders, numbers_that_no_rule_names_are_refused_and_weights_are_read_all_the_same) {
+  for (const auto& [name, why] : {std::pair{"three_groups", "numbers the parameters of 3 groups, and nothing tells"},
+                                  std::pair{"other_order", "their shapes are not those of the module in its order"}}) {
+    EXPECT_THAT(message_of<IoError>([&, folder = golden(name)] { read_foreign_run(folder); }), HasSubstr(why));
+    EXPECT_EQ(WeightFiles(golden(name)).at("v").shape, (Shape{3, 2})) << name;
+  }
+}
+
 TEST(ForeignFolders, ranks_of_autotp_join_without_a_config_as_it_notes_whole_shapes) {
   const WeightFiles told(golden("tp2"));  // AutoTP notes whole shapes
   EXPECT_EQ(told.at("model.layers.0.self_attn.o_proj.weight").shape, (Shape{8, 16}));

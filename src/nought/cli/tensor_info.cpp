@@ -114,7 +114,7 @@ bool is_of_tensors(const fs::path& path) {
   return fs::is_directory(path, ignored) && !fs::exists(path / "config.json", ignored) && holds_weights(path);
 }
 
-void add_foreign_run(const fs::path& folder, OrderedJson& info) {
+void add_foreign_run(const fs::path& folder, OrderedJson& info) try {
   const ForeignRun run = read_foreign_run(folder);
   info["written_by"] = run.writer;
   if (run.updates + run.skipped > 0) info["step"] = run.updates + run.skipped;
@@ -129,6 +129,8 @@ void add_foreign_run(const fs::path& folder, OrderedJson& info) {
                                         {"dtype", entries.empty() ? "" : stored_dtype_name(entries.front())},
                                         {"bytes", bytes}});
   }
+} catch (const IoError& error) {  // the weights are read all the same
+  info["no_optimizer"] = error.what();
 }
 
 OrderedJson tensor_info(const fs::path& path) {
@@ -165,6 +167,8 @@ std::string tensor_info_text(const OrderedJson& info) {
 std::vector<std::string> foreign_states_text(const OrderedJson& info) {
   std::vector<std::string> lines;
   const std::string optimizer = info.value("optimizer", std::string());
+  if (info.contains("no_optimizer"))
+    lines.push_back(fmt::format("not read: {}", info["no_optimizer"].get<std::string>()));
   if (!info.contains("optimizer_states")) return lines;
   for (const auto& each : info["optimizer_states"])
     lines.push_back(fmt::format("{}{} of {} tensors in {}, {}", optimizer.empty() ? "" : optimizer + ": ",

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <map>
 #include <set>
 
 #include "nought/io/deepspeed_progress.h"
@@ -17,6 +17,7 @@ using Kind = PickleValue::Kind;
 struct NumberedParameter {
   std::string name;
   Shape shape;
+  Interval bytes;  // of the module's, in the file
 };
 using NumberedGroups = std::vector<std::vector<NumberedParameter>>;
 
@@ -28,6 +29,9 @@ class NumberedReader {
     optimizer_ = inner == nullptr ? &outer : inner;
     groups_ = &model_.list_of(*optimizer_, "param_groups");
     flats_ = list("fp32_groups_flat"), masters_ = list("fp32_groups");
+    model_.for_each_entry(model_.of(*optimizer_, "state"), [&](const PickleValue& key, const PickleValue& value) {
+      if (key.kind == Kind::integer) states_.emplace(key.integer, &value);
+    });
   }
 
   void read() {
@@ -61,11 +65,8 @@ class NumberedReader {
     return *numbers;
   }
   const PickleValue* state_of_number(int64_t number) const {
-    const PickleValue* found = nullptr;
-    model_.for_each_entry(model_.of(*optimizer_, "state"), [&](const PickleValue& key, const PickleValue& value) {
-      if (key.kind == Kind::integer && key.integer == number) found = &value;
-    });
-    return found;
+    const auto found = states_.find(number);
+    return found == states_.end() ? nullptr : found->second;
   }
   Shape shape_of(const PickleValue& tensor) const { return model_.archive->tensor("parameter", tensor).entry.shape; }
 
@@ -78,25 +79,21 @@ class NumberedReader {
     std::vector<NumberedParameter> all;
     model_.for_each_entry(model_.value("module"), [&](const PickleValue& name, const PickleValue& value) {
       if (!model_.archive->is_tensor(value) || buffers.contains(name.text)) return;
-      all.push_back({name.text, shape_of(value)});
+      const TensorEntry entry = model_.archive->tensor(name.text, value).entry;
+      all.push_back({name.text, entry.shape, entry.bytes});
     });
     return all;
   }
-  std::span<const std::byte> bytes_of(const std::string& name) const {
-    const Interval at = model_.archive->tensor(name, model_.of(model_.value("module"), name)).entry.bytes;
-    return model_.bytes.subspan(static_cast<size_t>(at.begin), static_cast<size_t>(at.size()));
+  std::string_view bytes_of(const NumberedParameter& parameter) const {
+    const Interval at = parameter.bytes;
+    return {reinterpret_cast<const char*>(model_.bytes.data()) + at.begin, static_cast<size_t>(at.size())};
   }
   /// Without matrices that are those of an earlier name: tied ones, which DeepSpeed saves twice.
   std::vector<NumberedParameter> without_copies(const std::vector<NumberedParameter>& all) const {
     std::vector<NumberedParameter> some;
-    for (const NumberedParameter& each : all) {
-      const auto is_copy = [&](const NumberedParameter& other) {
-        if (each.shape.rank() < 2 || other.shape != each.shape) return false;
-        const std::span<const std::byte> ours = bytes_of(each.name), theirs = bytes_of(other.name);
-        return ours.size() == theirs.size() && std::memcmp(ours.data(), theirs.data(), ours.size()) == 0;
-      };
-      if (std::ranges::none_of(some, is_copy)) some.push_back(each);
-    }
+    std::set<std::pair<std::string, std::string_view>> seen;
+    for (const NumberedParameter& each : all)
+      if (each.shape.rank() < 2 || seen.emplace(each.shape.str(), bytes_of(each)).second) some.push_back(each);
     return some;
   }
 
@@ -197,6 +194,7 @@ class NumberedReader {
   const Pickle& pickle_;
   const PickleValue& outer_;
   ForeignRun& run_;
+  std::map<int64_t, const PickleValue*> states_;  // by number
   const PickleValue *optimizer_ = nullptr, *groups_ = nullptr, *flats_ = nullptr, *masters_ = nullptr;
 };
 

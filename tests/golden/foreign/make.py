@@ -217,6 +217,22 @@ def state_of_plain(folder):
             **{kind: {name: inner[i][kind] for i, name in enumerate(sum(names, []))} for kind in ("exp_avg", "exp_avg_sq")}}
 
 
+def numbered_folders():
+    """Without ZeRO, numbers of parameters that nothing names: of three groups, and in another order than the module's."""
+    module = {"w": torch.ones(2, 3), "v": torch.ones(3, 2), "b": torch.ones(2)}
+    for name, groups in {"three_groups": [["w"], ["v"], ["b"]], "other_order": [["v", "w"], ["b"]]}.items():
+        step, names = os.path.join(HERE, name, "global_step1"), sum(groups, [])
+        shutil.rmtree(os.path.join(HERE, name), ignore_errors=True)
+        os.makedirs(step)
+        state = {i: {"step": torch.tensor(1.0), "exp_avg": module[n], "exp_avg_sq": module[n]} for i, n in enumerate(names)}
+        numbers = iter(range(len(names)))
+        optimizer = {"state": state, "param_groups": [{"params": [next(numbers) for _ in group]} for group in groups]}
+        torch.save({"module": module, "optimizer": optimizer, "param_shapes": None, "buffer_names": [], "shared_params": None,
+                    "global_steps": 1}, os.path.join(step, "mp_rank_00_model_states.pt"))
+        with open(os.path.join(HERE, name, "latest"), "w") as file:
+            file.write("global_step1")
+
+
 def masters_of_bf16(folder, ranks):
     """BF16_Optimizer's files, which zero_to_fp32.py does not read: every group's parts joined and cut by its shapes."""
     step = os.path.join(folder, "global_step2")
@@ -349,6 +365,7 @@ if __name__ == "__main__":
             "tp2": tp_folder,
             "plain": lambda: deepspeed_folder(29617, "plain", 1, 0, "fp32"),
             "plain16": lambda: deepspeed_folder(29618, "plain16", 1, 0, "fp16"),
+            "numbered": numbered_folders,
             "bf16": lambda: deepspeed_folder(29614, "bf16", 2, 1, "bf16", data_types={"grad_accum_dtype": "fp32"}),
             "universal2": lambda: universal_folder("universal2", "zero2"),
             "universal3": lambda: universal_folder("universal3", "zero3"),
