@@ -3,10 +3,12 @@
 #
 # libFuzzer with the address and undefined-behaviour sanitizers (preset fuzz, clang++): safetensors and archives of torch,
 # DeepSpeed's states, and the .metadata of torch.distributed.checkpoint, SECONDS in all (600), one process. What it finds
-# stays in build/fuzz/found, and the corpus as it is.
+# stays in build/fuzz/found, and the corpus as it is. Every run writes files: in memory where /dev/shm is, unless TMPDIR says
+# otherwise.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-600}
+[[ ! -d /dev/shm || -n ${TMPDIR:-} ]] || export TMPDIR=/dev/shm
 targets=(safetensors deepspeed_states dcp_metadata)
 [[ -e build/fuzz/CMakeCache.txt ]] || cmake --preset fuzz
 cmake --build build/fuzz --parallel "${NOUGHT_JOBS:-$(nproc)}" --target "${targets[@]/#/fuzz_}"
