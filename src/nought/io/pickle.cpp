@@ -33,7 +33,10 @@ class Reader {
  private:
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail<IoError>("{}: the pickle at byte {}: {}", source_, opcode_, fmt::format(format, std::forward<Args>(args)...));
+    say(fmt::format(format, std::forward<Args>(args)...) + ": the file is damaged, copy it again");
+  }
+  [[noreturn]] void say(const std::string& why) const {
+    fail<IoError>("{}: the pickle at byte {}: {}", source_, opcode_, why);
   }
   std::string_view take_bytes(uint64_t count) {
     if (count > bytes_.size() - at_) refuse("{} bytes are announced, {} follow", count, bytes_.size() - at_);
@@ -109,7 +112,7 @@ class Reader {
   void push_global(const std::string& module, const std::string& name) {
     const std::string whole = module + "." + name;
     if (!allows_(whole))
-      refuse("{}: not a part of tensors; nothing of it is run: save the model's state_dict() alone", excerpt(whole));
+      say(excerpt(whole) + ": not a part of tensors; nothing of it is run: save the model's state_dict() alone");
     push({.kind = Kind::global, .text = whole});
   }
   void push_call(size_t count) {
@@ -136,7 +139,8 @@ class Reader {
   bool step(uint8_t code) {
     switch (code) {
       case 0x80:  // PROTO
-        if (const auto protocol = take<uint8_t>(); protocol > 5) refuse("protocol {}, read are up to 5", protocol);
+        if (const auto protocol = take<uint8_t>(); protocol > 5)
+          say(fmt::format("protocol {}, read are up to 5: save it with pickle_protocol 2", protocol));
         return true;
       case 0x95:  // FRAME
         take<uint64_t>();

@@ -234,7 +234,8 @@ bool TorchArchive::is_parameter(const PickleValue& value) const {
 }
 
 int64_t TorchArchive::count(const std::string& name, const PickleValue& value) const {
-  if (value.kind != Kind::integer || value.integer < 0) refuse(name, "has a size that is no count");
+  if (value.kind != Kind::integer || value.integer < 0)
+    refuse(name, "has a size that is no count: the file is damaged");
   return value.integer;
 }
 
@@ -265,7 +266,8 @@ TorchTensor TorchArchive::tensor(const std::string& name, const PickleValue& val
   if (dtype == nullptr) refuse(name, "has the dtype \"{}\", which is not read", excerpt(of));
   const std::string file = prefix_ + "data/" + pickle_.item(*storage, 2).text;
   const auto bytes = files_.find(file);
-  if (bytes == files_.end()) refuse(name, "lies in {}, which the archive does not hold", excerpt(file));
+  if (bytes == files_.end())
+    refuse(name, "lies in {}, which the archive does not hold: copy the file again", excerpt(file));
   TensorEntry entry{name, dtype->dtype.value_or(DType::u8), {}, {}, dtype->packed};
   const int64_t numel = shape_of(name, arguments, entry.shape), room = bytes->second.size() / dtype->size;
   const int64_t begin = count(name, pickle_.item(arguments, 1));
@@ -288,7 +290,8 @@ int64_t TorchArchive::shape_of(const std::string& name, const PickleValue& argum
     const int64_t extent = shape[static_cast<int>(i)];
     if (extent > 1 && count(name, pickle_.item(stride, i)) != numel)
       refuse(name, "is a view whose elements are not in their order: save its .contiguous()");
-    if (__builtin_mul_overflow(numel, extent, &numel)) refuse(name, "has the absurd shape {}", shape);
+    if (__builtin_mul_overflow(numel, extent, &numel))
+      refuse(name, "has the absurd shape {}: the file is damaged", shape);
   }
   return numel;
 }
