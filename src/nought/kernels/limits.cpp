@@ -146,19 +146,18 @@ double processor_seconds() {
 
 /// The rate of the calling thread, by the shortest of several loops.
 double measure_thread_peak(const Peak& peak) {
+  constexpr double kLeast = 1e-3;  // a loop, long beside what reading the clock takes
+  constexpr int kLoops = 5;
   const auto seconds = [&](int64_t rounds) {
-    double shortest = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < 5; ++i) {
-      const double start = processor_seconds();
-      peak.run(rounds);
-      shortest = std::min(shortest, processor_seconds() - start);
-    }
-    return shortest;
+    const double start = processor_seconds();
+    peak.run(rounds);
+    return processor_seconds() - start;
   };
   int64_t rounds = 1 << 12;
-  double taken = seconds(rounds);
-  for (; taken < 2e-3; taken = seconds(rounds)) rounds *= 2;  // and the core leaves its sleep
-  return static_cast<double>(rounds) * peak.flops / taken;
+  while (seconds(rounds) < kLeast) rounds *= 2;  // and the core leaves its sleep
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kLoops; ++i) shortest = std::min(shortest, seconds(rounds));
+  return static_cast<double>(rounds) * peak.flops / shortest;
 }
 
 }  // namespace
