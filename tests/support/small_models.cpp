@@ -1,5 +1,7 @@
 #include "support/small_models.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "nought/base/error.h"
@@ -80,6 +82,11 @@ std::vector<const char*> small_models() {
   std::vector<const char*> all;
   for (const auto& [structure, json] : models()) all.push_back(structure.c_str());
   return all;
+}
+
+int64_t turn_of_structure(const std::string& structure) {
+  const std::vector<const char*> all = small_models();
+  return std::find(all.begin(), all.end(), structure) - all.begin();
 }
 
 std::string name_of_structure(const ::testing::TestParamInfo<const char*>& info) { return info.param; }

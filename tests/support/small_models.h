@@ -35,6 +35,9 @@ ModelConfig small_model(const std::string& structure, int layers = 2, const std:
 std::vector<const char*> small_models();
 
 /// The name of a test of one of them.
+/// The structure's place among small_models(): where a sweep begins of which each structure meets some.
+int64_t turn_of_structure(const std::string& structure);
+
 std::string name_of_structure(const ::testing::TestParamInfo<const char*>& info);
 
 }  // namespace nought::test

@@ -109,7 +109,7 @@ TEST_P(MeshRuns, muon_sees_whole_matrices) {
 /// the same.
 TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
   // Each mesh with each scaling, but not with every model.
-  int64_t turn = std::string(GetParam()) == "qk_norms" ? 0 : std::string(GetParam()) == "shared_experts" ? 1 : 2;
+  int64_t turn = test::turn_of_structure(GetParam());
   for (const Fp8Scaling scaling : {Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}) {
     TrainingCase each = on({}, {0, 12});
     each.settings.dtype = DType::bf16;
