@@ -1,10 +1,8 @@
 #include "nought/train/reward_model.h"
 
 #include "nought/engine/pipeline_cut.h"
-#include "nought/models/context_choice.h"
-#include "nought/models/expert_spread.h"
-#include "nought/models/tensor_cuts.h"
 #include "nought/rewards/reward.h"
+#include "nought/train/model_beside.h"
 #include "nought/train/reference_model.h"
 #include "nought/weights/model_source.h"
 
@@ -12,21 +10,16 @@ namespace nought {
 
 namespace {
 
-/// Calls check(); its ConfigError gets the name of the reward.
 template <class Check>
-void naming(const RewardConfig& reward, Check&& check) {
-  try {
-    check();
-  } catch (const ConfigError& error) {
-    fail<ConfigError>("reward {}: {}: {}", reward_name(reward), reward.path.value, error.what());
-  }
+void naming_reward(const RewardConfig& reward, Check&& check) {
+  naming_model("reward " + reward_name(reward), reward.path.value, check);
 }
 
 }  // namespace
 
 ModelConfig reward_model_config(const RunPlan& plan, const RewardConfig& reward) {
   ModelConfig config;
-  naming(reward, [&] {
+  naming_reward(reward, [&] {
     config = ModelConfig::from_folder(reward.path.value);
     require<ConfigError>(config.classifier.has_value(),
                          "the model predicts tokens and scores no texts: name the folder of a model that "
@@ -35,11 +28,7 @@ ModelConfig reward_model_config(const RunPlan& plan, const RewardConfig& reward)
                          config.classifier->labels);
     require<ConfigError>(config.causal, "the model is an encoder ({}), and rewards are of decoders", config.family);
     config.require_loadable(reward.path.value);
-    require_cuttable(config, plan.layout.tensor_ranks, plan.layout.ranks);
-    require_spreadable(config, plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
-    if (plan.layout.context_method == ContextMethod::heads)
-      require_heads_for(config, plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
-    require_stages(plan, config);
+    require_shareable(plan, config);
   });
   return config;
 }
@@ -47,14 +36,9 @@ ModelConfig reward_model_config(const RunPlan& plan, const RewardConfig& reward)
 void check_reward_model(const RunPlan& plan, const RewardConfig& reward, int64_t vocab_size,
                         const Tokenizer& tokenizer) {
   const ModelConfig config = reward_model_config(plan, reward);
-  naming(reward, [&] {
-    require<ConfigError>(config.vocab_size == vocab_size,
-                         "the model has {} tokens, and the one that is trained {}: they must read the same tokens",
-                         config.vocab_size, vocab_size);
-    require<ConfigError>(!holds_tokenizer(reward.path.value) ||
-                             make_tokenizer(reward.path.value)->fingerprint() == tokenizer.fingerprint(),
-                         "its tokenizer gives texts other tokens than {}: they must be the same", tokenizer.name());
-    Decoder(config).require_positions(plan.layout.seq_length);
+  naming_reward(reward, [&] {
+    require_same_vocabulary(config, vocab_size);
+    require_reads(plan, config, reward.path.value, tokenizer);
   });
 }
 

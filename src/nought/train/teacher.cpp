@@ -1,8 +1,7 @@
 #include "nought/train/teacher.h"
 
 #include "nought/engine/pipeline_cut.h"
-#include "nought/models/expert_spread.h"
-#include "nought/models/tensor_cuts.h"
+#include "nought/train/model_beside.h"
 #include "nought/train/reference_model.h"
 #include "nought/weights/model_source.h"
 
@@ -10,14 +9,9 @@ namespace nought {
 
 namespace {
 
-/// Calls check(); its ConfigError gets the folder of the teacher.
 template <class Check>
 void naming_teacher(const RunPlan& plan, Check&& check) {
-  try {
-    check();
-  } catch (const ConfigError& error) {
-    fail<ConfigError>("alignment.teacher_model: {}: {}", plan.alignment.teacher_model, error.what());
-  }
+  naming_model("alignment.teacher_model", plan.alignment.teacher_model, check);
 }
 
 }  // namespace
@@ -29,9 +23,7 @@ ModelConfig teacher_config(const RunPlan& plan) {
     config = ModelConfig::from_folder(folder);
     config.require_language_model(folder);
     config.require_loadable(folder);
-    require_cuttable(config, plan.layout.tensor_ranks, plan.layout.ranks);
-    require_spreadable(config, plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
-    require_stages(plan, config);
+    require_shareable(plan, config);
   });
   return config;
 }
@@ -48,11 +40,7 @@ void check_teacher(const RunPlan& plan, int64_t vocab_size) {
 
 void check_teacher_reads(const RunPlan& plan, const Tokenizer& tokenizer) {
   const std::string& folder = plan.alignment.teacher_model;
-  naming_teacher(plan, [&] {
-    require<ConfigError>(!holds_tokenizer(folder) || make_tokenizer(folder)->fingerprint() == tokenizer.fingerprint(),
-                         "its tokenizer gives texts other tokens than {}: they must be the same", tokenizer.name());
-    Decoder(teacher_config(plan)).require_positions(plan.layout.seq_length);
-  });
+  naming_teacher(plan, [&] { require_reads(plan, teacher_config(plan), folder, tokenizer); });
 }
 
 void ask_teacher(ShardedModel& model, Decoder& decoder, std::span<Batch> batches, double temperature) {
