@@ -48,6 +48,22 @@ struct AlignmentConfig {
   Setting<std::vector<double>> reward_weights;
   Setting<bool> normalize_advantages{false};
   Setting<std::vector<double>> reward_clip_range;
+  Setting<int64_t> response_length{53};
+  Setting<std::string> stop_token;
+  Setting<int64_t> stop_token_id;
+  Setting<double> missing_eos_penalty;
+  Setting<int64_t> num_ppo_epochs{4};
+  Setting<int64_t> num_mini_batches{1};
+  Setting<bool> whiten_rewards{false};
+  Setting<double> kl_coef{0.05};
+  Setting<KlEstimator> kl_estimator{KlEstimator::k1};
+  Setting<double> cliprange{0.2};
+  Setting<double> cliprange_value{0.2};
+  Setting<double> vf_coef{0.1};
+  Setting<double> gamma{1.0};
+  Setting<double> lam{0.95};
+  Setting<std::string> reward_model;
+  Setting<std::string> value_model;
   Setting<double> center_rewards_coefficient{0.0};
   Setting<int64_t> num_labels;
   Setting<ProblemType> problem_type;
@@ -63,8 +79,9 @@ struct AlignmentConfig {
     v("method", method,
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
       "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), texts with labels (classify: "
-      "a classifier of transformers), answers that the model writes itself (grpo, rloo), or what a teacher says of "
-      "answers (gkd); ppo is refused");
+      "a classifier of transformers), answers that the model writes itself (grpo, rloo, ppo), or what a teacher says "
+      "of "
+      "answers (gkd)");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
@@ -93,13 +110,15 @@ struct AlignmentConfig {
     v("scale_rewards", scale_rewards,
       "grpo: what advantages are divided by: the standard deviation of their group, of the batch, or none");
     v("temperature", temperature,
-      "grpo, rloo, gkd: what logits are divided by, when answers are sampled and when they are learned (gkd: 0.9 if it "
-      "is not given)");
-    v("top_k", top_k, "grpo, rloo: answers are of the k likeliest tokens at each place alone; 0: of all");
-    v("top_p", top_p, "grpo, rloo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
-    v("min_p", min_p, "grpo, rloo: of tokens that are at least p times as likely as the likeliest; not given: of all");
+      "grpo, rloo, ppo, gkd: what logits are divided by, when answers are sampled and when they are learned (ppo: 0.7, "
+      "gkd: 0.9 if it is not given)");
+    v("top_k", top_k, "grpo, rloo, ppo: answers are of the k likeliest tokens at each place alone; 0: of all");
+    v("top_p", top_p,
+      "grpo, rloo, ppo: of the fewest likeliest tokens whose probabilities sum to p or more; 1: of all");
+    v("min_p", min_p,
+      "grpo, rloo, ppo: of tokens that are at least p times as likely as the likeliest; not given: of all");
     v("repetition_penalty", repetition_penalty,
-      "grpo, rloo: the logits of tokens that were in prompt or answer before are divided by it, negative ones "
+      "grpo, rloo, ppo: the logits of tokens that were in prompt or answer before are divided by it, negative ones "
       "multiplied");
     v("num_generations", num_generations,
       "grpo, rloo: the answers to a prompt, which are compared with each other; rloo: 2 if it is not given");
@@ -116,11 +135,34 @@ struct AlignmentConfig {
       "grpo, rloo: nothing is learned from answers that max_completion_length has cut; their rewards count in the "
       "advantages of others");
     v("reward_funcs", reward_funcs,
-      "grpo, rloo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
-    v("reward_weights", reward_weights, "grpo, rloo: what each of them counts; default: 1");
+      "grpo, rloo, ppo: what judges answers: a list of {type, name, ...}, whose sum is the reward");
+    v("reward_weights", reward_weights, "grpo, rloo, ppo: what each of them counts; default: 1");
     v("normalize_advantages", normalize_advantages,
       "rloo: advantages get mean 0 and deviation 1 over the answers that are written at once");
     v("reward_clip_range", reward_clip_range, "rloo: [least, most] of the reward of an answer; not given: any");
+    v("response_length", response_length, "ppo: the most tokens of an answer");
+    v("stop_token", stop_token, "ppo: \"eos\", which ends answers whether this is given or not");
+    v("stop_token_id", stop_token_id, "ppo: a token that ends answers, too");
+    v("missing_eos_penalty", missing_eos_penalty,
+      "ppo: what is taken off the score of an answer that response_length has cut; not given: nothing");
+    v("num_ppo_epochs", num_ppo_epochs, "ppo: how often the same answers are learned from");
+    v("num_mini_batches", num_mini_batches,
+      "ppo: the steps in which all answers that are written at once are learned from, each from another part");
+    v("whiten_rewards", whiten_rewards, "ppo: the rewards of all tokens are brought to variance 1");
+    v("kl_coef", kl_coef, "ppo: what a departure from the reference model takes off the reward of each token");
+    v("kl_estimator", kl_estimator, "ppo: how it is estimated: k1, log-ratio, or k3, which has less variance");
+    v("cliprange", cliprange,
+      "ppo: how far ratios to the policy that wrote the answers go from 1 before they are clipped");
+    v("cliprange_value", cliprange_value, "ppo: how far values go from the old ones before they are clipped");
+    v("vf_coef", vf_coef, "ppo: what the loss of the value model counts beside that of the policy");
+    v("gamma", gamma, "ppo: what a reward counts one token later");
+    v("lam", lam, "ppo: lambda of generalized advantage estimation");
+    v("reward_model", reward_model,
+      "ppo: the folder of an XForSequenceClassification with one label that judges answers; short for an entry of "
+      "reward_funcs");
+    v("value_model", value_model,
+      "ppo: the folder that the value model begins with, a classifier of one label or a language model, which gets a "
+      "new head; default: that of the reward model, else the model itself");
     v("center_rewards_coefficient", center_rewards_coefficient,
       "reward: what the square of the sum of both scores counts, which keeps their mean at 0");
     v("num_labels", num_labels, "classify: the scores of a text, where the model has no such head yet");
@@ -132,7 +174,8 @@ struct AlignmentConfig {
     v("lmbda", lmbda, "gkd: the share of steps whose answers the model writes itself");
     v("max_new_tokens", max_new_tokens, "gkd: the most tokens of an answer that the model writes");
     v("ref_model", ref_model,
-      "dpo, kto, grpo and rloo with a beta: the folder of the reference model, of the same shape; default: the model "
+      "dpo, kto, ppo, grpo and rloo with a beta: the folder of the reference model, of the same shape; default: the "
+      "model "
       "that the "
       "run begins with");
     v("precompute_ref_log_probs", precompute_ref_log_probs,

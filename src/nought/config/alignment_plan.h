@@ -11,6 +11,7 @@
 
 #include "nought/base/visit.h"
 #include "nought/nn/policy_loss.h"
+#include "nought/nn/ppo_loss.h"
 #include "nought/nn/preference_loss.h"
 #include "nought/nn/score_loss.h"
 #include "nought/rewards/reward_config.h"
@@ -50,11 +51,21 @@ struct Distillation {
   double beta = 0.5;       // between KL(teacher || model), 0, and KL(model || teacher), 1
 };
 
+/// How a policy and a value model learn from rewards: PPO (arXiv 1707.06347), with the names and defaults of TRL's
+/// PPOConfig.
+struct PpoPlan {
+  PpoOptions options = {};
+  int64_t mini_batches = 1;                   // the steps of an epoch over the answers that are written at once
+  std::string value_model = {};               // the folder that the value model begins with; "": the model's own,
+  std::string value_place = {};               // and which key has named it, for messages
+  std::optional<int32_t> stop_token_id = {};  // ends answers, beside those that end a text
+};
+
 struct AlignmentPlan {
   AlignmentMethod method = AlignmentMethod::sft;
   PairLossOptions loss = {};
   LabelLossOptions label_loss = {};    // the loss of kto
-  PolicyLossOptions policy_loss = {};  // the loss of grpo and rloo
+  PolicyLossOptions policy_loss = {};  // the loss of grpo and rloo; of ppo and gkd, how answers are written
   RewardScale reward_scale = RewardScale::group;
   std::optional<LeaveOneOutOptions> leave_one_out = {};  // rloo: what is made of rewards
   AnswerSampling sampling = {};                          // how answers are drawn, for methods of rewards
@@ -74,6 +85,7 @@ struct AlignmentPlan {
   bool length_given = false;                // max_length was, and does not follow from the model
   bool without_labels = false;              // texts are only scored, and need none
   std::optional<double> ld_alpha = {};      // what tokens beyond the shorter answer of a pair count
+  std::optional<PpoPlan> ppo = {};          // ppo
   std::optional<Distillation> distillation = {};  // gkd
   std::string teacher_model = {};                 // the same: the folder of the teacher
   std::string ref_model = {};  // the folder of the reference model; "": the model that the run begins with
@@ -86,12 +98,15 @@ struct AlignmentPlan {
   bool asks_kl() const { return of_labels() && !label_loss.apo_zero; }
   /// The steps that answers are written for at once, each of which has a share of them.
   int64_t steps_of_answers(int64_t accumulation) const {
+    if (ppo) return ppo->mini_batches;
     return steps_per_generation == 0 ? 1 : steps_per_generation / accumulation;
   }
   /// Whether several steps learn from what was written before the first of them.
   bool learns_again(int64_t accumulation) const { return steps_of_answers(accumulation) * iterations > 1; }
   /// Whether it learns from rewards of answers that the model writes itself.
-  bool of_rewards() const { return method == AlignmentMethod::grpo || method == AlignmentMethod::rloo; }
+  bool of_rewards() const {
+    return method == AlignmentMethod::grpo || method == AlignmentMethod::rloo || method == AlignmentMethod::ppo;
+  }
   /// Whether some answers are written by the model itself.
   bool writes_answers() const { return of_rewards() || (distillation && distillation->own_share > 0); }
   /// Whether what the reference says is asked of answers that are new in each step.
@@ -115,6 +130,7 @@ struct AlignmentPlan {
   }
   /// Whether a reference model is asked.
   bool has_reference() const {
+    if (ppo) return ppo->options.kl_coef > 0;
     if (of_rewards()) return policy_loss.beta > 0 || penalises_divergence();
     bool asks = of_labels();
     for (const auto& [type, weight] : loss.terms) asks |= type != PairLossType::sft;

@@ -61,6 +61,7 @@ struct Layout {
   bool asks_itself = false;      // the model says what it says of answers before it learns from them
   std::vector<std::shared_ptr<const ModelConfig>> judges = {};  // models that score answers, frozen like a reference
   std::shared_ptr<const ModelConfig> teacher = {};              // a model that the run imitates, likewise
+  std::shared_ptr<const ModelConfig> value_model = {};          // a second model that is trained, for PPO
   bool has_written = false, has_known = false;  // answers have a number for each token: see BatchSequences
   int64_t row_tokens = 0;  // a micro-batch is one row of so many tokens of answers; 0: it is rows of seq_length tokens
   RecomputeOptions recompute = {};

@@ -76,7 +76,10 @@ void take_reference(Resolver& r) {
   if (!given.given) return;
   const auto model = r.section_value("alignment.ref_model", given);
   require<ConfigError>(plan.has_reference(), "{}: {} asks no reference model{}: remove it", model.place,
-                       enum_name(plan.method), plan.of_rewards() ? " where beta is 0" : "");
+                       enum_name(plan.method),
+                       plan.ppo            ? " where kl_coef is 0"
+                       : plan.of_rewards() ? " where beta is 0"
+                                           : "");
   require<ConfigError>(!r.plan.adapts(),
                        "{}: the reference of an adapter is the model without it: remove this key, or train all",
                        model.place);
@@ -202,6 +205,22 @@ void refuse_unless(const Resolver& r, const char* key, bool given, std::initiali
                        fmt::join(names, " and "), names.size() > 1 ? "" : "s");
 }
 
+namespace {
+
+std::string describe_ppo(const AlignmentPlan& plan) {
+  const PpoOptions& options = plan.ppo->options;
+  std::string text = fmt::format(
+      ", kl_coef {} ({}), gamma {}, lam {}, cliprange {}, cliprange_value {}, vf_coef {}, temperature {}, "
+      "response_length {}, {} mini-batches",
+      options.kl_coef, enum_name(options.kl_estimator), options.gamma, options.lam, options.clip, options.value_clip,
+      options.value_coef, plan.policy_loss.temperature, plan.policy_loss.max_completion_length, plan.ppo->mini_batches);
+  if (options.whitens_rewards) text += ", whitened rewards";
+  if (options.missing_eos_penalty) text += fmt::format(", missing_eos_penalty {}", *options.missing_eos_penalty);
+  return text;
+}
+
+}  // namespace
+
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};
   if (method == AlignmentMethod::reward) return text + fmt::format(", center {}", center);
@@ -210,8 +229,11 @@ std::string AlignmentPlan::describe() const {
                               distillation->beta, distillation->own_share, policy_loss.temperature,
                               policy_loss.max_completion_length);
   if (of_rewards()) {
-    text += leave_one_out ? fmt::format(", beta {}", leave_one_out->beta)
-                          : fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
+    if (ppo)
+      text += describe_ppo(*this);
+    else
+      text += leave_one_out ? fmt::format(", beta {}", leave_one_out->beta)
+                            : fmt::format(", {}, beta {}", enum_name(policy_loss.type), policy_loss.beta);
     if (leave_one_out && leave_one_out->normalizes) text += ", normalized advantages";
     if (leave_one_out && leave_one_out->clip_range)
       text +=
@@ -279,6 +301,7 @@ void check_alignment(const Resolver& r) {
   refuse(plan.layout.sharding.virtual_ranks > 0, "training.virtual_ranks",
          "pairs are spread over ranks by their length: remove it");
   check_rewards(r);
+  check_ppo(r);
   check_distillation(r);
   refuse(plan.alignment.of_scores() && plan.adapts(), "an adapter",
          "adapters of a model whose head is new are not supported yet: remove it");
@@ -294,6 +317,7 @@ void resolve_alignment(Resolver& r) {
   plan.method = config.method.value;
   refuse_keys_of_scores(r);
   refuse_keys_of_rewards(r);
+  refuse_keys_of_ppo(r);
   refuse_keys_of_distillation(r);
   if (plan.method == AlignmentMethod::sft) return;
   r.note("alignment.method", r.section_value("alignment.method", config.method));
@@ -315,12 +339,12 @@ void resolve_alignment(Resolver& r) {
       return take_classify(r);
     case AlignmentMethod::grpo:
     case AlignmentMethod::rloo:
+    case AlignmentMethod::ppo:
       return take_rewards(r);
     case AlignmentMethod::gkd:
       return take_distillation(r);
-    default:
-      fail<ConfigError>("{} = {} is not available: dpo, orpo, cpo, kto, reward, classify, grpo, rloo and gkd are",
-                        r.origins.place("alignment.method"), enum_name(plan.method));
+    case AlignmentMethod::sft:
+      return;
   }
 }
 

@@ -293,7 +293,10 @@ void resolve_optimizer(Resolver& r) {
   auto own_lr = r.training("learning_rate", t.learning_rate);
   const AlignmentMethod method = r.plan.alignment.method;
   if (r.plan.alignment.of_answers() && method != AlignmentMethod::classify && !own_lr.given) {
-    own_lr.value = method == AlignmentMethod::reward ? 1e-4 : method == AlignmentMethod::gkd ? 2e-5 : 1e-6;
+    own_lr.value = method == AlignmentMethod::reward ? 1e-4
+                   : method == AlignmentMethod::gkd  ? 2e-5
+                   : method == AlignmentMethod::ppo  ? 5e-5
+                                                     : 1e-6;
     own_lr.reason = fmt::format("TRL's default for {}", enum_name(method));
   }
   const auto lr = r.merge("optimizer.params.lr", r.ds.optimizer.params.lr, own_lr,

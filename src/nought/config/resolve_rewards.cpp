@@ -23,6 +23,12 @@ void take_judges(Resolver& r) {
   require<ConfigError>(plan.reward_weights.size() == plan.rewards.size(),
                        "{}: {} weights for {} reward_funcs: give one for each",
                        r.origins.place("alignment.reward_weights"), plan.reward_weights.size(), plan.rewards.size());
+  if (config.reward_model.given) {
+    RewardConfig model;
+    model.type = RewardType::reward_model;
+    model.path.value = r.section_value("alignment.reward_model", config.reward_model).value, model.path.given = true;
+    plan.rewards.push_back(model), plan.reward_weights.push_back(1);
+  }
   for (const double weight : plan.reward_weights)
     require<ConfigError>(std::isfinite(weight), "{}: expected finite numbers",
                          r.origins.place("alignment.reward_weights"));
@@ -152,25 +158,28 @@ void refuse_keys_of_rewards(const Resolver& r) {
   const auto refuse = [&](const char* key, bool given) {
     refuse_unless(r, key, given, {AlignmentMethod::grpo, AlignmentMethod::rloo});
   };
+  const auto of_all = [&](const char* key, bool given) {
+    refuse_unless(r, key, given, {AlignmentMethod::grpo, AlignmentMethod::rloo, AlignmentMethod::ppo});
+  };
   const auto of_one = [&](const char* key, bool given, AlignmentMethod method) {
     refuse_unless(r, key, given, {method});
   };
   refuse("epsilon", config.epsilon.given);
   refuse("epsilon_high", config.epsilon_high.given);
   refuse_unless(r, "temperature", config.temperature.given,
-                {AlignmentMethod::grpo, AlignmentMethod::rloo, AlignmentMethod::gkd});
-  refuse("top_k", config.top_k.given);
-  refuse("top_p", config.top_p.given);
-  refuse("min_p", config.min_p.given);
-  refuse("repetition_penalty", config.repetition_penalty.given);
+                {AlignmentMethod::grpo, AlignmentMethod::rloo, AlignmentMethod::ppo, AlignmentMethod::gkd});
+  of_all("top_k", config.top_k.given);
+  of_all("top_p", config.top_p.given);
+  of_all("min_p", config.min_p.given);
+  of_all("repetition_penalty", config.repetition_penalty.given);
   refuse("num_generations", config.num_generations.given);
   refuse("num_generations_eval", config.num_generations_eval.given);
   refuse("num_iterations", config.num_iterations.given);
   refuse("steps_per_generation", config.steps_per_generation.given);
   refuse("max_completion_length", config.max_completion_length.given);
   refuse("mask_truncated_completions", config.mask_truncated_completions.given);
-  refuse("reward_funcs", config.reward_funcs.given);
-  refuse("reward_weights", config.reward_weights.given);
+  of_all("reward_funcs", config.reward_funcs.given);
+  of_all("reward_weights", config.reward_weights.given);
   of_one("delta", config.delta.given, AlignmentMethod::grpo);
   of_one("use_bias_correction_kl", config.use_bias_correction_kl.given, AlignmentMethod::grpo);
   of_one("importance_sampling_level", config.importance_sampling_level.given, AlignmentMethod::grpo);
@@ -182,6 +191,7 @@ void refuse_keys_of_rewards(const Resolver& r) {
 
 void take_policy_beta(Resolver& r) {
   AlignmentPlan& plan = r.plan.alignment;
+  if (plan.method == AlignmentMethod::ppo) return take_kl(r);
   auto beta = r.section_value("alignment.beta", r.config.alignment.beta);
   const bool rloo = plan.method == AlignmentMethod::rloo;
   if (rloo && !beta.given) beta.value = 0.05, beta.reason = "TRL's default for rloo";
@@ -194,6 +204,12 @@ void take_rewards(Resolver& r) {
   const AlignmentConfig& config = r.config.alignment;
   PolicyLossOptions& loss = r.plan.alignment.policy_loss;
   const PolicyKeys keys{r};
+  if (r.plan.alignment.method == AlignmentMethod::ppo) {
+    take_ppo(r);
+    take_sampling(r);
+    take_judges(r);
+    return take_value_model(r);
+  }
   loss.epsilon = loss.epsilon_high = keys.positive("epsilon", config.epsilon);
   if (config.epsilon_high.given) loss.epsilon_high = keys.positive("epsilon_high", config.epsilon_high);
   loss.temperature = keys.positive("temperature", config.temperature);
@@ -224,7 +240,8 @@ void check_rewards(const Resolver& r) {
   require<ConfigError>(most < layout.seq_length,
                        "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
                        "(alignment.max_length, or what the model knows)",
-                       r.origins.place("alignment.max_completion_length"), most, layout.seq_length);
+                       r.origins.place(alignment.ppo ? "alignment.response_length" : "alignment.max_completion_length"),
+                       most, layout.seq_length);
 }
 
 }  // namespace nought

@@ -45,9 +45,10 @@ void resolve_best_model(Resolver& r) {
   r.plan.resolved.push_back({"metric_for_best_model", std::string(enum_name(metric.value)), metric.reason});
   const bool of_rewards = metric.value == EvalMetric::reward;
   const AlignmentMethod method = r.config.alignment.method.value;
-  require<ConfigError>(!of_rewards || method == AlignmentMethod::grpo || method == AlignmentMethod::rloo,
-                       "{} = reward: alignment.method = {} has no rewards of answers: grpo and rloo have", metric.place,
-                       enum_name(method));
+  require<ConfigError>(!of_rewards || method == AlignmentMethod::grpo || method == AlignmentMethod::rloo ||
+                           method == AlignmentMethod::ppo,
+                       "{} = reward: alignment.method = {} has no rewards of answers: grpo, rloo and ppo have",
+                       metric.place, enum_name(method));
   const bool greater = t.greater_is_better.given ? t.greater_is_better.value : of_rewards;
   r.plan.best = BestModelPlan{.metric = metric.value, .greater_is_better = greater};
   if (greater != of_rewards)

@@ -116,6 +116,18 @@ void resolve_optimizer(Resolver& r);
 StagePartition resolve_partition(Resolver& r, int64_t ranks);
 void resolve_checkpoint_interval(Resolver& r);
 
+// resolve_ppo.cpp
+/// How much a departure from the reference counts, which says whether there is one.
+void take_kl(Resolver& r);
+/// What ppo reads beside, and how its answers are written.
+void take_ppo(Resolver& r);
+/// What the value model begins with, once it is known what judges answers.
+void take_value_model(Resolver& r);
+/// ConfigError for keys that only ppo reads, and the run's method does not.
+void refuse_keys_of_ppo(const Resolver& r);
+/// ConfigError for what does not go with two models that are trained.
+void check_ppo(const Resolver& r);
+
 // resolve_precision.cpp
 void resolve_precision(Resolver& r);
 void resolve_masters(Resolver& r);

@@ -23,15 +23,20 @@ Tensor in_one_row(Memory& memory, const std::vector<T>& values) {
   return row;
 }
 
-/// A text of which one hidden state is scored.
-void append_scored(const JudgedAnswer& text, const AnswerBatchOptions& options, int32_t index, Row& row) {
-  const size_t begin = row.ids.size(), end = begin + text.ids.size();
+/// A text without targets. Where it begins in the list of those of its sequences.
+auto append_text(std::span<const int32_t> ids, Row& row) {
+  const size_t begin = row.ids.size(), end = begin + ids.size();
   row.starts.push_back(static_cast<int32_t>(begin));
-  row.ids.insert(row.ids.end(), text.ids.begin(), text.ids.end());
+  row.ids.insert(row.ids.end(), ids.begin(), ids.end());
   row.targets.resize(end, kIgnoredTarget), row.of_target.resize(end, -1);
   row.weights.resize(end, 1), row.likelihood.resize(end, 0);
+  return row.of_target.begin() + static_cast<std::ptrdiff_t>(begin);
+}
+
+/// A text of which one hidden state is scored.
+void append_scored(const JudgedAnswer& text, const AnswerBatchOptions& options, int32_t index, Row& row) {
   const Interval scored = scored_tokens(text.ids, options);
-  std::fill_n(row.of_target.begin() + static_cast<std::ptrdiff_t>(begin) + scored.begin, scored.size(), index);
+  std::fill_n(append_text(text.ids, row) + scored.begin, scored.size(), index);
 }
 
 void append(const JudgedAnswer& answer, bool chosen, int64_t shared, const AnswerBatchOptions& options, int32_t index,
@@ -106,6 +111,27 @@ Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, co
   if (options.likelihood != 0) sequences.likelihood = in_one_row(memory, row.likelihood);
   if (!row.written.empty()) sequences.written = in_one_row(memory, row.written);
   if (!row.known.empty()) sequences.known = in_one_row(memory, row.known);
+  batch.sequences = std::move(sequences);
+  return batch;
+}
+
+Batch batch_of_places(Memory& memory, std::span<const ValuedAnswer> answers, const AnswerBatchOptions& options) {
+  Row row;
+  BatchSequences sequences;
+  for (const ValuedAnswer& answer : answers) {
+    require(0 <= answer.places.begin && answer.places.end <= std::ssize(answer.ids), "values of no tokens");
+    const auto of_target = append_text(answer.ids, row);
+    for (int64_t place = answer.places.begin; place < answer.places.end; ++place) {
+      of_target[place] = static_cast<int32_t>(sequences.all.size());
+      sequences.all.push_back({.number = answer.number + place - answer.places.begin, .targets = 1});
+    }
+  }
+  const bool empty = row.ids.empty();
+  fill_up(std::max<int64_t>(options.length, 1), options.most_positions, row);
+  Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
+  batch.document_starts.push_back(std::move(row.starts));
+  batch.placeholder = empty;
+  sequences.of_target = in_one_row(memory, row.of_target);
   batch.sequences = std::move(sequences);
   return batch;
 }

@@ -56,4 +56,14 @@ int64_t likelihood_tokens(const JudgedAnswer& chosen, bool of_prompts);
 /// targets are ignored.
 Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, const AnswerBatchOptions& options);
 
+/// A prompt with an answer, of which a value model says what it expects at each of these places: the tokens whose
+/// hidden states its head scores. number: that of the first place, see BatchSequence; the next have the next.
+struct ValuedAnswer {
+  std::span<const int32_t> ids;
+  Interval places;
+  int64_t number = 0;
+};
+/// Such answers in one row of documents, of the length that the options have; each place is a sequence of its own.
+Batch batch_of_places(Memory& memory, std::span<const ValuedAnswer> answers, const AnswerBatchOptions& options);
+
 }  // namespace nought

@@ -11,10 +11,12 @@
 #include "nought/engine/sequence_pass.h"
 #include "nought/infer/rollout.h"
 #include "nought/nn/policy_objective.h"
+#include "nought/nn/ppo_objective.h"
 #include "nought/nn/sequence_objective.h"
 #include "nought/parallel/context_ranks.h"
 #include "nought/train/reference_model.h"
 #include "nought/train/teacher.h"
+#include "nought/train/value_model.h"
 
 namespace nought {
 
@@ -98,14 +100,9 @@ Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory) {
   return batch_of_answers(memory, answers, {.length = tokens, .most_positions = layout.seq_length});
 }
 
-namespace {
-
-/// The answers that all ranks write at once.
 int64_t rollout_answers(const Layout& layout) {
   return layout.rollout_sequences * (layout.writes_answers_together() ? 1 : layout.data_ranks());
 }
-
-}  // namespace
 
 void exchange_answers(ShardedModel& model, const Layout& layout) {
   const Context& context = model.context();
@@ -120,7 +117,9 @@ void exchange_answers(ShardedModel& model, const Layout& layout) {
   const int64_t scores = rollout_answers(layout) * layout.rollout_rewards;
   { const std::array<Tensor, 2> all{buffer(kLength), buffer(scores * static_cast<int64_t>(sizeof(double)))}; }
   constexpr int64_t kOfSteps = 6, kOfAnswers = 3;  // PolicyNumbers
-  SequenceSums numbers(static_cast<size_t>(kOfSteps + kOfAnswers * layout.train_batch()));
+  SequenceSums numbers = layout.value_model
+                             ? PpoNumbers().list()
+                             : SequenceSums(static_cast<size_t>(kOfSteps + kOfAnswers * layout.train_batch()));
   sum_over_ranks(model, numbers);
 }
 
@@ -185,6 +184,56 @@ void DryRunReference::pass(const Schedules& schedules) {
 void DryRunReference::teach(std::span<Batch> batches) { ask_teacher(model_, decoder_, batches, /*temperature=*/1); }
 
 std::shared_ptr<const Objective> DryRunReference::objective() { return distil_objective(decoder_, 0.5, 1); }
+
+DryRunValueModel::DryRunValueModel(const ModelConfig& config, const Layout& layout, DryRunRank& rank,
+                                   const Schedules& schedules)
+    : layout_(layout),
+      context_(rank.context),
+      decoder_(config, layout.recompute, {},
+               ModelRanks(rank.mesh, layout.sequence_parallel,
+                          pipeline_cut_of(layout.pipeline, config, layout.seq_length), layout.context_method)),
+      model_(context_, rank.mesh, decoder_, value_sharding(layout)),
+      engine_(model_) {
+  engine_.set_schedule(schedules);
+}
+
+Batch DryRunValueModel::batch(int64_t rows) const {
+  const int64_t tokens = layout_.row_tokens / layout_.micro_batch;
+  const std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  const std::vector<ValuedAnswer> answers(static_cast<size_t>(rows),
+                                          {.ids = ids, .places = {tokens - layout_.rollout_new_tokens, tokens}});
+  return batch_of_places(*context_.memory, answers, {.length = tokens * rows, .most_positions = layout_.seq_length});
+}
+
+void DryRunValueModel::ask() {
+  const Batch batch = this->batch(std::max(layout_.micro_batch, layout_.evaluation_rows));
+  decoder_.set_objective(std::make_shared<SequenceObjective>(SequenceObjective::LossOf(), 2));
+  engine_.evaluate(std::span(&batch, 1), 1);
+  SequenceSums sums(static_cast<size_t>(rollout_answers(layout_) * layout_.rollout_new_tokens));
+  sum_over_ranks(model_, sums);
+}
+
+void DryRunValueModel::step(int64_t micro_batches) {
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < layout_.accumulation; ++i) batches.push_back(batch(layout_.micro_batch));
+  decoder_.set_objective(std::make_shared<SequenceObjective>(
+      [](std::span<const BatchSequence> sequences, std::span<const double>) {
+        return SequenceObjective::Loss{0, std::vector<double>(sequences.size())};
+      },
+      1));
+  engine_.step(std::span(batches).first(static_cast<size_t>(micro_batches)), 1, /*lr=*/0,
+               /*max_norm=*/layout_.sharding.offload_optimizer.early ? 0 : 1);
+}
+
+void DryRunValueModel::evaluate() {
+  const Batch batch = this->batch(layout_.evaluation_rows);
+  engine_.evaluate(std::span(&batch, 1), 1);
+}
+
+void DryRunValueModel::gather() {
+  for (size_t unit = 0; unit < decoder_.units().size(); ++unit)
+    model_.with_parameters(unit, [](const Parameter&, const Tensor&) {});
+}
 
 void DryRunRank::begin() {
   if (local) local->begin();

@@ -30,6 +30,8 @@ int with_most_tokens(const Layout& layout);
 Batch empty_batch_of(const Layout& layout, int64_t rows, Memory& memory);
 /// What the model says of a micro-batch of answers. The decoder's objective is lost.
 void ask_of_answers(Engine& engine, ShardedModel& model, Decoder& decoder, Layout layout);
+/// The answers that all ranks write at once.
+int64_t rollout_answers(const Layout& layout);
 /// What ranks tell each other of the answers that they have written, of their scores, and of a step.
 void exchange_answers(ShardedModel& model, const Layout& layout);
 
@@ -90,6 +92,29 @@ class DryRunReference {
   const Context& context_;
   Decoder decoder_;
   ShardedModel model_;
+};
+
+/// A model beside that of a rank that is trained in each step (train/value_model.h).
+class DryRunValueModel {
+ public:
+  DryRunValueModel(const ModelConfig& config, const Layout& layout, DryRunRank& rank, const Schedules& schedules);
+  /// What it says of a micro-batch of answers.
+  void ask();
+  /// A step of so many micro-batches.
+  void step(int64_t micro_batches);
+  /// A micro-batch of a validation.
+  void evaluate();
+  /// A checkpoint or an export puts the parts of a Unit's parameters together.
+  void gather();
+
+ private:
+  Batch batch(int64_t rows) const;
+
+  const Layout& layout_;
+  const Context& context_;
+  Decoder decoder_;
+  ShardedModel model_;
+  Engine engine_;
 };
 
 }  // namespace nought

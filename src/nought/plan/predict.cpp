@@ -18,6 +18,7 @@
 #include "nought/train/teacher.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
+#include "nought/train/value_model.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
@@ -40,7 +41,8 @@ Layout layout_of(const RunPlan& plan) {
     layout.rollout_sequences = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
                                (layout.writes_answers_together() ? 1 : layout.data_ranks());
     const AlignmentPlan& alignment = plan.alignment;
-    layout.has_written = alignment.learns_again(layout.accumulation);
+    layout.has_written = alignment.learns_again(layout.accumulation) || alignment.ppo;
+    if (alignment.ppo) layout.value_model = std::make_shared<const ModelConfig>(value_model_config(plan));
     layout.has_known = alignment.policy_loss.beta > 0;
     const bool without_adapter = alignment.keeps_reference() && plan.begins_without_adapter();
     layout.keeps_reference = alignment.keeps_reference() && !without_adapter;
@@ -150,6 +152,8 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   }
   const Schedules schedules = schedules_of(layout, mesh);
   engine.set_schedule(schedules);
+  std::optional<DryRunValueModel> values;
+  if (layout.value_model) values.emplace(*layout.value_model, layout, rank, schedules);
 
   Prediction prediction;
   prediction.layout = layout;
@@ -172,10 +176,12 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     std::vector<Batch> batches = make_batches(layout, *context.memory);
     if (teacher) teacher->teach(batches);
     rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
+    if (values) values->step(micro_batches);
     return difference(count(), before);
   };
   // Asked before the first step, they keep tables for the positions of tokens from then on.
   for (const auto& model : beside) model->pass(schedules);
+  if (values) values->ask();
   const int64_t beyond = layout.accumulation - dry_run_micro_batches(layout);
   for (int64_t i = updates_before_compression(model.options()); i > 0; --i) {
     const Counters before = step(layout.accumulation - beyond);
@@ -201,10 +207,12 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     batch.row_keys.clear();
     if (teacher) teacher->teach(std::span(&batch, 1));
     engine.evaluate(std::span(&batch, 1), 1);
+    if (values) values->evaluate();
   }
   // A checkpoint or an export puts the parts of a Unit's parameters together.
   for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
+  if (values && layout.cuts_parameters()) values->gather();
   if (layout.rollout_sequences > 0) {
     const int64_t longest = layout.row_tokens > 0 ? layout.row_tokens / layout.micro_batch : layout.seq_length;
     model.expect(decoder.passes(/*backward=*/false));
@@ -215,6 +223,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
     exchange_answers(model, layout);
   }
   for (const auto& model : beside) model->pass(schedules);
+  if (values) values->ask();
   if (layout.asks_itself) ask_of_answers(engine, model, decoder, layout);
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 
 #include "nought/base/json.h"
 #include "nought/base/math.h"
@@ -33,7 +34,9 @@ void add_lengths(const std::string& name, const std::vector<double>& lengths, Na
 
 PolicyAnswers::PolicyAnswers(const PolicySetup& setup, std::shared_ptr<const AnswerData> prompts,
                              const Options& options)
-    : setup_(setup), prompts_(std::move(prompts)), options_(options), packing_(options.layout, options.whole_shares) {}
+    : setup_(setup), prompts_(std::move(prompts)), options_(options), packing_(options.layout, options.whole_shares) {
+  if (setup_.values != nullptr) valued_.emplace(setup_.plan.alignment, *setup_.values);
+}
 
 // --- what they are ---
 
@@ -65,6 +68,7 @@ void PolicyAnswers::write(const std::vector<int64_t>& prompts, const std::string
   scores_ = judge();
   if (options_.asks_policy) ask_policy();
   if (setup_.reference != nullptr) ask_reference();
+  if (valued_) ask_values();
   take_scores();
 }
 
@@ -89,7 +93,7 @@ void PolicyAnswers::append_to(const std::filesystem::path& file, int64_t step) c
     for (size_t k = 0; k < functions(); ++k)
       line["rewards"][reward_name(alignment().rewards[k])] = ordered_number(scores_[i * functions() + k]);
     line["reward"] = ordered_number(answer.reward);
-    line["advantage"] = answer.wanted[0];
+    if (!alignment().ppo) line["advantage"] = answer.wanted[0];
     out << line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
   }
   require<IoError>(static_cast<bool>(out.flush()), "{}: could not be written: is the disk full?", file.string());
@@ -119,6 +123,7 @@ std::vector<double> PolicyAnswers::judge() {
 void PolicyAnswers::take_scores() {
   const AlignmentPlan& plan = alignment();
   const std::vector<double> totals = total_rewards(scores_, plan.reward_weights);
+  if (plan.ppo) return take_worth(totals);
   std::vector<double> compared = totals, divergences, advantages;
   if (plan.penalises_divergence())
     for (Answer& answer : answers_) {
@@ -140,6 +145,24 @@ void PolicyAnswers::take_scores() {
     answers_[i].reward = totals[i], answers_[i].compared = compared[i];
     answers_[i].wanted = {advantages[i], counts(answers_[i]) ? 1.0 : 0.0};
   }
+}
+
+void PolicyAnswers::take_worth(const std::vector<double>& totals) {
+  const PpoOptions& options = alignment().ppo->options;
+  std::vector<double> scores = totals;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    answers_[i].reward = answers_[i].compared = totals[i], answers_[i].wanted = {0, 1};
+    if (options.missing_eos_penalty && !ended(answers_[i])) scores[i] -= *options.missing_eos_penalty;
+  }
+  if (valued_) valued_->judge(answers_, scores);
+}
+
+void PolicyAnswers::ask_values() {
+  note_phase(setup_.model.mesh().world(), "values");
+  valued_->begin(answers_);
+  valued_->ask([this](const auto& take) {
+    for (const Share& share : shares_) each_value_batch(share.number, take);
+  });
 }
 
 void PolicyAnswers::ask_policy() {
@@ -176,21 +199,23 @@ double PolicyAnswers::least_entropy(int64_t share) const {
 
 NamedNumbers PolicyAnswers::metrics(int64_t share) const {
   std::vector<double> rewards, compared, zero, lengths, terminated;
-  for (const Answer& answer : of_share(share)) {
+  // What a value model makes of answers is one thing for all that are written at once.
+  const std::span<const Answer> answers = valued_ ? std::span<const Answer>(answers_) : of_share(share);
+  const size_t first = valued_ ? 0 : static_cast<size_t>(share) * per_share();
+  for (const Answer& answer : answers) {
     rewards.push_back(answer.reward), compared.push_back(answer.compared);
     lengths.push_back(static_cast<double>(answer.written().size()));
     if (ended(answer)) terminated.push_back(lengths.back());
   }
   const auto group = static_cast<size_t>(options_.generations);
-  for (size_t i = 0; i < compared.size(); i += group)
+  for (size_t i = 0; group > 1 && i < compared.size(); i += group)
     zero.push_back(moments_of(std::span(compared).subspan(i, group)).deviation == 0 ? 1 : 0);
   NamedNumbers numbers{{"reward", moments_of(rewards).mean},
                        {"reward_std", moments_of(rewards).deviation},
                        {"frac_reward_zero_std", moments_of(zero).mean}};
   for (size_t k = 0; k < functions(); ++k) {
     std::vector<double> scores;
-    for (size_t i = 0; i < rewards.size(); ++i)
-      scores.push_back(scores_[(static_cast<size_t>(share) * per_share() + i) * functions() + k]);
+    for (size_t i = 0; i < rewards.size(); ++i) scores.push_back(scores_[(first + i) * functions() + k]);
     const std::string name = "rewards/" + reward_name(alignment().rewards[k]);
     const Moments moments = moments_of(scores);
     numbers.emplace_back(name + "/mean", moments.mean);
@@ -199,6 +224,11 @@ NamedNumbers PolicyAnswers::metrics(int64_t share) const {
   add_lengths("length", lengths, numbers), add_lengths("terminated_length", terminated, numbers);
   numbers.emplace_back("completions/clipped_ratio",
                        1 - static_cast<double>(terminated.size()) / static_cast<double>(lengths.size()));
+  if (valued_) {
+    for (const auto& [name, value] : valued_->metrics())
+      if (name != "objective/kl" || setup_.reference != nullptr) numbers.emplace_back(name, value);
+    numbers.emplace_back("val/num_eos_tokens", static_cast<double>(terminated.size()));
+  }
   std::erase_if(numbers, [](const auto& each) { return std::isnan(each.second); });
   return numbers;
 }
@@ -212,8 +242,14 @@ double PolicyAnswers::divergence(int64_t share) const {
 
 // --- what is learned from ---
 
-void PolicyAnswers::pack() {
-  const std::vector<int64_t> lengths = this->lengths();
+void PolicyAnswers::pack(std::vector<int64_t> order) {
+  if (order.empty()) {
+    order.resize(answers_.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+  }
+  order_ = std::move(order);
+  std::vector<int64_t> lengths;
+  for (const int64_t number : order_) lengths.push_back(std::ssize(answers_[static_cast<size_t>(number)].ids));
   shares_.clear();
   for (size_t begin = 0; begin < lengths.size(); begin += per_share()) {
     int64_t most = 0;
@@ -222,6 +258,23 @@ void PolicyAnswers::pack() {
     share.parts = packing_.pack(std::span(lengths).subspan(begin, per_share()), options_.room, most);
     share.row_tokens = std::min(options_.room, round_up(most, ceil_div(options_.room, kRowSizes)));
   }
+}
+
+void PolicyAnswers::shuffle(const std::string& occasion) {
+  std::vector<std::pair<uint64_t, int64_t>> drawn;
+  for (int64_t number = 0; number < std::ssize(answers_); ++number)
+    drawn.emplace_back(stable_hash(fmt::format("{} {} {} shuffled", setup_.plan.seed, occasion, number)), number);
+  std::sort(drawn.begin(), drawn.end());
+  std::vector<int64_t> order;
+  for (const auto& [hash, number] : drawn) order.push_back(number);
+  pack(std::move(order));
+}
+
+std::vector<int64_t> PolicyAnswers::numbers_of(const Share& share, int64_t micro) const {
+  std::vector<int64_t> numbers;
+  for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))])
+    numbers.push_back(number_of(share.number, place));
+  return numbers;
 }
 
 std::vector<int64_t> PolicyAnswers::lengths() const {
@@ -251,13 +304,25 @@ std::vector<Batch> PolicyAnswers::batches(int64_t share) const {
 void PolicyAnswers::each_batch(int64_t share, const std::function<void(const Batch&)>& take) const {
   const Share& own = shares_.at(static_cast<size_t>(share));
   for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
-    take(make_batch(own, micro, {}, /*known=*/true));
+    take(make_batch(own, micro, {.places = alignment().ppo.has_value()}, /*known=*/!alignment().ppo));
+}
+
+void PolicyAnswers::each_value_batch(int64_t share, const std::function<void(const Batch&)>& take) const {
+  const Share& own = shares_.at(static_cast<size_t>(share));
+  for (int64_t micro = 0; micro < packing_.layout_of(own.parts).accumulation; ++micro)
+    take(valued_->batch(*setup_.model.context().memory, answers_, numbers_of(own, micro),
+                        {.length = own.row_tokens, .most_positions = setup_.plan.layout.seq_length}));
+}
+
+double PolicyAnswers::values(int64_t share) const {
+  int64_t values = 0;
+  for (int64_t place = 0; place < options_.share; ++place) values += valued_->places_of(number_of(share, place));
+  return static_cast<double>(values);
 }
 
 Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOptions options, bool known) const {
   std::vector<JudgedAnswer> judged;
-  for (const int64_t place : share.parts[static_cast<size_t>(packing_.layout_of(share.parts).part(micro))]) {
-    const int64_t number = share.number * options_.share + place;
+  for (const int64_t number : numbers_of(share, micro)) {
     const Answer& answer = answers_[static_cast<size_t>(number)];
     judged.push_back({.ids = answer.ids, .begin = answer.begin, .number = number, .wanted = answer.wanted});
     if (known) judged.back().written = answer.written_logs, judged.back().known = answer.known;
@@ -269,7 +334,7 @@ Batch PolicyAnswers::make_batch(const Share& share, int64_t micro, AnswerBatchOp
 double PolicyAnswers::weight(int64_t share, int first, int ranks) const {
   double weight = 0;
   for (const int64_t place : packing_.places_of(shares_.at(static_cast<size_t>(share)).parts, first, ranks)) {
-    const Answer& answer = of_share(share)[static_cast<size_t>(place)];
+    const Answer& answer = answers_[static_cast<size_t>(number_of(share, place))];
     const double tokens = counts(answer) ? static_cast<double>(answer.written().size()) : 0;
     weight += alignment().policy_loss.counts_tokens() ? tokens : 1;
   }
@@ -278,7 +343,8 @@ double PolicyAnswers::weight(int64_t share, int first, int ranks) const {
 
 int64_t PolicyAnswers::tokens(int64_t share) const {
   int64_t tokens = 0;
-  for (const Answer& answer : of_share(share)) tokens += std::ssize(answer.ids);
+  for (int64_t place = 0; place < options_.share; ++place)
+    tokens += std::ssize(answers_[static_cast<size_t>(number_of(share, place))].ids);
   return tokens;
 }
 
@@ -303,8 +369,11 @@ std::vector<std::pair<std::string, Tensor>> PolicyAnswers::state() const {
   const auto row = [&]<class T>(const std::vector<T>& values) {
     return Tensor::of<T>(memory, {std::ssize(values)}, values);
   };
-  return {{"lengths", row(lengths())}, {"begins", row(begins)},   {"prompts", row(prompts)},
-          {"ids", row(ids)},           {"written", row(written)}, {"scores", row(scores_)}};
+  std::vector<std::pair<std::string, Tensor>> state{{"lengths", row(lengths())}, {"begins", row(begins)},
+                                                    {"prompts", row(prompts)},   {"ids", row(ids)},
+                                                    {"written", row(written)},   {"scores", row(scores_)}};
+  if (valued_) state.emplace_back("values", row(valued_->values()));
+  return state;
 }
 
 bool PolicyAnswers::restore(const SafetensorsFile& file, int64_t count) {
@@ -327,6 +396,10 @@ bool PolicyAnswers::restore(const SafetensorsFile& file, int64_t count) {
     id += lengths[i], log += lengths[i];
   }
   pack();
+  if (valued_) {
+    valued_->begin(answers_);
+    if (!file.find("values") || !valued_->take_values(read("values", float{}))) return false;
+  }
   if (setup_.reference != nullptr) ask_reference();
   take_scores();
   return true;

@@ -5,10 +5,10 @@
 // answers are written (train/policy_run.h).
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +22,9 @@
 #include "nought/models/decoder.h"
 #include "nought/text/tokenizer.h"
 #include "nought/train/answer_judges.h"
+#include "nought/train/policy_answer.h"
 #include "nought/train/reference_model.h"
+#include "nought/train/valued_answers.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -34,6 +36,7 @@ struct PolicySetup {
   Decoder& decoder;
   Engine& engine;
   ReferenceModel* reference;  // null unless the loss or rewards ask it
+  ValueModel* values;         // null unless one learns beside the policy
   const AnswerJudges& judges;
   const Tokenizer& tokenizer;
   const std::vector<int32_t>& stop_ids;  // they end answers
@@ -65,8 +68,15 @@ class PolicyAnswers {
   /// Collective.
   bool restore(const SafetensorsFile& file, int64_t count);
 
+  /// Other answers belong to each share from now on, for this reason.
+  void shuffle(const std::string& occasion);
   /// This rank's part of a share.
   std::vector<Batch> batches(int64_t share) const;
+  /// Likewise for the value model, one after the other; and what its loss of the whole share is divided by.
+  void each_value_batch(int64_t share, const std::function<void(const Batch&)>& take) const;
+  double values(int64_t share) const;
+  /// Null unless a value model learns beside the policy.
+  const ValuedAnswers* valued() const { return valued_ ? &*valued_ : nullptr; }
   /// Likewise one after the other.
   void each_batch(int64_t share, const std::function<void(const Batch&)>& take) const;
   /// What the objective divides by, of the parts of `ranks` ranks from `first` on.
@@ -83,20 +93,7 @@ class PolicyAnswers {
   double divergence(int64_t share) const;
 
  private:
-  struct Answer {
-    std::vector<int32_t> ids;  // with its prompt
-    int64_t begin = 0;         // where it begins
-    int64_t prompt = 0;
-    std::string text = {};  // what it says, on rank 0 alone
-    // compared: the reward that is compared with those of others, after penalties; divergence: the logarithm of the
-    // ratio of what the policy that wrote it says of it to what the reference says.
-    double reward = 0, compared = 0, divergence = 0;
-    std::array<double, 2> wanted{};  // its advantage, and 0 if it counts nothing: see BatchSequence
-    // What the policy that wrote it says of each token, empty if it learns once; and the reference, empty without one.
-    std::vector<float> written_logs = {}, known = {};
-
-    std::span<const int32_t> written() const { return std::span(ids).subspan(static_cast<size_t>(begin)); }
-  };
+  using Answer = PolicyAnswer;
   struct Share {
     int64_t number = 0;
     AnswerPacking::Parts parts = {};
@@ -108,17 +105,26 @@ class PolicyAnswers {
   std::span<const Answer> of_share(int64_t share) const {
     return std::span(answers_).subspan(static_cast<size_t>(share) * per_share(), per_share());
   }
+  /// The number of the answer that has this place in a share.
+  int64_t number_of(int64_t share, int64_t place) const {
+    return order_[static_cast<size_t>(share * options_.share + place)];
+  }
+  /// The numbers of a rank's micro-batch.
+  std::vector<int64_t> numbers_of(const Share& share, int64_t micro) const;
   /// The tokens of every answer, on all ranks. Collective.
   std::vector<std::vector<int32_t>> draw(const std::vector<int64_t>& prompts, const std::string& occasion) const;
   /// [answers, functions]. Collective.
   std::vector<double> judge();
-  /// Spreads the answers over ranks.
-  void pack();
+  /// Spreads the answers over ranks. order: which belong to the first share, and so on; empty: the first ones.
+  void pack(std::vector<int64_t> order = {});
   /// What the policy that wrote the answers, and the reference, say of them. Collective.
   void ask_policy();
   void ask_reference();
+  void ask_values();
   /// Computes advantages, where all is known that they are made of.
   void take_scores();
+  /// Likewise of tokens, where a value model is asked.
+  void take_worth(const std::vector<double>& totals);
   std::vector<int64_t> lengths() const;
   /// One batch after the other, of all answers, for passes that ask what a model says of them.
   void make_batches(std::span<const Share> shares, const AnswerBatchOptions& options,
@@ -135,9 +141,11 @@ class PolicyAnswers {
   std::shared_ptr<const AnswerData> prompts_;
   Options options_;
   AnswerPacking packing_;
-  std::vector<Answer> answers_;  // by share
-  std::vector<double> scores_;   // [answers, functions], NaN: not scored
+  std::vector<Answer> answers_;
+  std::vector<int64_t> order_;  // their numbers by share
+  std::vector<double> scores_;  // [answers, functions], NaN: not scored
   std::vector<Share> shares_;
+  std::optional<ValuedAnswers> valued_;
 };
 
 }  // namespace nought

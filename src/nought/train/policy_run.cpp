@@ -1,14 +1,14 @@
 #include "nought/train/policy_run.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
-#include "nought/base/math.h"
-#include "nought/infer/rollout.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/io/safetensors.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/train/judge_policy.h"
 
 namespace nought {
 
@@ -20,14 +20,6 @@ PromptOrder::PromptOrder(const AnswerData& prompts, int64_t prompts_per_step, ui
 }
 
 namespace {
-
-/// A rank writes no more answers of a validation together than of a step.
-int64_t answers_at_once(const RunPlan& plan) {
-  const Layout& layout = plan.layout;
-  const int64_t of_step = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
-                          (layout.writes_answers_together() ? 1 : layout.data_ranks());
-  return std::clamp<int64_t>(of_step, 1, RolloutOptions().sequences);
-}
 
 PolicyNumbers numbers_of(Interval answers) {
   return {.first = answers.begin, .answers = std::vector<PolicyNumbers::OfAnswer>(static_cast<size_t>(answers.size()))};
@@ -44,8 +36,8 @@ int64_t longest_answer(const RunData& data, const AlignmentPlan& plan) {
 }
 
 PolicyRun::PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model,
-                     Decoder& decoder, Engine& engine, ReferenceModel* reference, const AnswerJudges& judges,
-                     const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
+                     Decoder& decoder, Engine& engine, ReferenceModel* reference, ValueModel* values,
+                     const AnswerJudges& judges, const Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
     : plan_(plan),
       prompts_(data.pairs),
       layout_(layout),
@@ -55,48 +47,36 @@ PolicyRun::PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout
       stop_ids_(std::move(stop_ids)),
       order_(*prompts_, layout.train_batch() / plan.alignment.generations, plan.seed),
       held_out_(data.validation_pairs),
-      answers_(
-          {plan, model, decoder, engine, reference, judges, tokenizer, stop_ids_}, prompts_,
-          {.layout = layout,
-           .share = layout.train_batch(),
-           .generations = plan.alignment.generations,
-           .whole_shares = plan.layout.stages() > 1,
-           .room = layout.micro_batch * longest_answer(data, plan.alignment),
-           .asks_policy = plan.alignment.learns_again(layout.accumulation) || plan.alignment.penalises_divergence(),
-           .is_learned_once = !plan.alignment.learns_again(layout.accumulation)}),
+      answers_({plan, model, decoder, engine, reference, values, judges, tokenizer, stop_ids_}, prompts_,
+               {.layout = layout,
+                .share = layout.train_batch(),
+                .generations = plan.alignment.generations,
+                .whole_shares = plan.layout.stages() > 1,
+                .room = layout.micro_batch * longest_answer(data, plan.alignment),
+                .asks_policy = plan.alignment.learns_again(layout.accumulation) ||
+                               plan.alignment.penalises_divergence() || plan.alignment.ppo,
+                .is_learned_once = !plan.alignment.learns_again(layout.accumulation)}),
       has_reference_(reference != nullptr),
+      values_(values),
       least_entropy_(plan.alignment.top_entropy < 1 ? std::make_shared<double>(0) : nullptr),
-      objective_(make_objective(numbers_)) {
+      objective_(values ? make_objective(answers_, ppo_numbers_) : make_objective(numbers_)) {
   judges.require_columns(*prompts_);
   if (held_out_) {
     judges.require_columns(*held_out_);
-    validation_ = make_validation({plan, model, decoder, engine, reference, judges, tokenizer, stop_ids_});
+    validation_ = std::make_unique<PolicyAnswers>(
+        PolicySetup{plan, model, decoder, engine, reference, values, judges, tokenizer, stop_ids_}, held_out_,
+        validation_options(plan, *held_out_, layout_));
   }
   decoder_.set_objective(objective_);
-}
-
-std::unique_ptr<PolicyAnswers> PolicyRun::make_validation(const PolicySetup& setup) const {
-  const AlignmentPlan& alignment = plan_.alignment;
-  const int64_t all = held_out_->num_pairs() * alignment.generations_to_validate;
-  BatchLayout rows = layout_;
-  rows.micro_batch = plan_.layout.evaluation_rows;
-  rows.accumulation = ceil_div(all, rows.micro_batch * rows.world_size);
-  int64_t longest = 0;
-  for (int64_t i = 0; i < held_out_->num_pairs(); ++i) longest = std::max(longest, held_out_->tokens_of_pair(i));
-  return std::make_unique<PolicyAnswers>(
-      setup, held_out_,
-      PolicyAnswers::Options{.layout = rows,
-                             .share = all,
-                             .generations = alignment.generations_to_validate,
-                             .at_once = answers_at_once(plan_),
-                             .room = rows.micro_batch * (longest + alignment.policy_loss.max_completion_length),
-                             .asks_policy = alignment.penalises_divergence()});
 }
 
 void PolicyRun::begin_step(int64_t step) {
   step_ = step;
   *numbers_ = numbers_of(answers_of_share(share_of(step)));
-  if (const int64_t first = step - step % steps_of_answers(); first != first_) write_answers_of(first);
+  const int64_t first = step - step % steps_of_answers();
+  if (first != first_) write_answers_of(first);
+  if (values_ != nullptr) *ppo_numbers_ = {};
+  if (values_ != nullptr && shares() > 1) answers_.shuffle(fmt::format("{} {}", first, epoch_of(step)));
   if (!least_entropy_) return;
   *least_entropy_ = answers_.least_entropy(share_of(step));
   decoder_.set_objective(objective_);
@@ -109,7 +89,7 @@ void PolicyRun::write_answers_of(int64_t first) {
       prompts.push_back(prompt);
   answers_.write(prompts, fmt::format("{}", first));
   decoder_.set_objective(objective_);
-  first_ = first;
+  first_ = first, written_ += shares() * layout_.train_batch();
   if (model_.mesh().world().rank() == 0)
     answers_.append_to(std::filesystem::path(plan_.output_dir) / kCompletionsFile, first);
 }
@@ -117,6 +97,14 @@ void PolicyRun::write_answers_of(int64_t first) {
 NamedNumbers PolicyRun::metrics() const {
   const int64_t share = share_of(step_);
   NamedNumbers numbers = answers_.metrics(share);
+  if (values_ != nullptr) {
+    for (const auto& each : ppo_metrics(*ppo_numbers_)) numbers.push_back(each);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    numbers.emplace_back("eps", std::floor(static_cast<double>(written_) / seconds));
+    numbers.emplace_back("episode",
+                         static_cast<double>((step_ / steps_of_answers() + 1) * shares() * layout_.train_batch()));
+    return numbers;
+  }
   for (const auto& each : distances(answers_, share, *numbers_)) numbers.push_back(each);
   return numbers;
 }
@@ -127,18 +115,78 @@ Evaluation PolicyRun::validate() {
   std::vector<int64_t> prompts(static_cast<size_t>(held_out_->num_pairs()));
   std::iota(prompts.begin(), prompts.end(), 0);
   validation_->write(prompts, "validation");
-  const auto numbers = std::make_shared<PolicyNumbers>();
-  if (least_entropy_) *least_entropy_ = validation_->least_entropy(0);
-  decoder_.set_objective(make_objective(numbers));
   Evaluation result{.targets = validation_->written_tokens(0)};
-  const double weight = std::max(validation_->weight(0, 0, layout_.world_size), 1.0);
-  validation_->each_batch(0,
-                          [&](const Batch& batch) { result.loss += engine_.evaluate(std::span(&batch, 1), weight); });
-  result.of_answers = validation_->metrics(0);
-  for (const auto& each : distances(*validation_, 0, *numbers)) result.of_answers.push_back(each);
+  result.loss = values_ != nullptr ? ppo_loss_of_validation(result) : loss_of_validation(result);
   decoder_.set_objective(objective_);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
   return result;
+}
+
+double PolicyRun::loss_of_validation(Evaluation& result) {
+  const auto numbers = std::make_shared<PolicyNumbers>();
+  if (least_entropy_) *least_entropy_ = validation_->least_entropy(0);
+  decoder_.set_objective(make_objective(numbers));
+  const double weight = std::max(validation_->weight(0, 0, layout_.world_size), 1.0);
+  double loss = 0;
+  validation_->each_batch(0, [&](const Batch& batch) { loss += engine_.evaluate(std::span(&batch, 1), weight); });
+  result.of_answers = validation_->metrics(0);
+  for (const auto& each : distances(*validation_, 0, *numbers)) result.of_answers.push_back(each);
+  return loss;
+}
+
+// --- two models ---
+
+std::shared_ptr<const Objective> PolicyRun::make_objective(const PolicyAnswers& answers,
+                                                           std::shared_ptr<PpoNumbers> numbers) const {
+  const AlignmentPlan& plan = plan_.alignment;
+  return std::make_shared<PpoObjective>(plan.ppo->options, plan.policy_loss.temperature, answers.valued()->targets(),
+                                        std::move(numbers));
+}
+
+std::shared_ptr<const Objective> PolicyRun::make_value_objective(const PolicyAnswers& answers,
+                                                                 std::shared_ptr<PpoNumbers> numbers) const {
+  const double share = 1.0 / plan_.layout.context_ranks;
+  return std::make_shared<SequenceObjective>(
+      loss_of_values(plan_.alignment.ppo->options, answers.valued()->targets(), std::move(numbers), share), 1);
+}
+
+void PolicyRun::learn_values(double lr, StepResult& result) {
+  if (values_ == nullptr) return;
+  note_phase(model_.mesh().world(), "value model");
+  const int64_t share = share_of(step_);
+  std::vector<Batch> batches;
+  answers_.each_value_batch(share, [&](Batch batch) { batches.push_back(std::move(batch)); });
+  values_->set_objective(make_value_objective(answers_, ppo_numbers_));
+  result.loss += values_->step(batches, answers_.values(share), lr).loss;
+}
+
+double PolicyRun::ppo_loss_of_validation(Evaluation& result) {
+  const auto numbers = std::make_shared<PpoNumbers>();
+  decoder_.set_objective(make_objective(*validation_, numbers));
+  values_->set_objective(make_value_objective(*validation_, numbers));
+  const double weight = std::max(validation_->weight(0, 0, layout_.world_size), 1.0), values = validation_->values(0);
+  double loss = 0;
+  validation_->each_batch(0, [&](const Batch& batch) { loss += engine_.evaluate(std::span(&batch, 1), weight); });
+  validation_->each_value_batch(0, [&](const Batch& batch) { loss += values_->evaluate(batch, values); });
+  result.of_answers = validation_->metrics(0);
+  for (const auto& each : ppo_metrics(*numbers)) result.of_answers.push_back(each);
+  return loss;
+}
+
+NamedNumbers PolicyRun::ppo_metrics(const PpoNumbers& own) const {
+  std::vector<double> sums = own.list();
+  sum_over_ranks(model_, sums);
+  const PpoNumbers of = PpoNumbers::of(sums);
+  const double tokens = std::max(of.tokens, 1.0), values = std::max(of.values, 1.0), mean = of.ratios / tokens;
+  const double variance = (of.ratio_squares - tokens * mean * mean) / std::max(tokens - 1, 1.0);
+  return {{"policy/approxkl_avg", 0.5 * of.squares / tokens},
+          {"policy/clipfrac_avg", of.clipped / tokens},
+          {"policy/entropy_avg", of.entropy / tokens},
+          {"loss/policy_avg", of.loss / tokens},
+          {"loss/value_avg", of.value_loss / values},
+          {"val/clipfrac_avg", of.values_clipped / values},
+          {"val/ratio", mean},
+          {"val/ratio_var", std::max(variance, 0.0)}};
 }
 
 NamedNumbers PolicyRun::distances(const PolicyAnswers& answers, int64_t share, const PolicyNumbers& of) const {

@@ -1,4 +1,4 @@
-// PolicyRun: what a run that learns from rewards of its own answers (GRPO, RLOO) has beside others: prompts, the
+// PolicyRun: what a run that learns from rewards of its own answers (GRPO, RLOO, PPO) has beside others: prompts, the
 // answers of each step, what they are worth, and the numbers that tell how they become better.
 //
 // Design goals: the answers of a step are a function of the weights and of (seed, step, prompt, member), on any layout,
@@ -7,6 +7,7 @@
 // says. Non-goals: steps that begin before their answers are written.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "nought/data/answer_data.h"
 #include "nought/data/step_source.h"
 #include "nought/nn/policy_objective.h"
+#include "nought/nn/ppo_objective.h"
 #include "nought/train/policy_answers.h"
 #include "nought/train/run_data.h"
 
@@ -46,16 +48,19 @@ int64_t longest_answer(const RunData& data, const AlignmentPlan& plan);
 
 class PolicyRun final : public StepSource {
  public:
-  /// Makes the steps of the decoder learn from rewards. reference: null unless the loss asks it. stop_ids: the tokens
-  /// that end an answer. All must outlive this object. ConfigError names a prompt that a reward can not judge answers
-  /// to.
+  /// Makes the steps of the decoder learn from rewards. reference: null unless the loss asks it. values: null unless a
+  /// value model learns beside. stop_ids: the tokens that end an answer. All must outlive this object. ConfigError
+  /// names a prompt that a reward can not judge answers to.
   PolicyRun(const RunPlan& plan, const RunData& data, const BatchLayout& layout, ShardedModel& model, Decoder& decoder,
-            Engine& engine, ReferenceModel* reference, const AnswerJudges& judges, const Tokenizer& tokenizer,
-            std::vector<int32_t> stop_ids);
+            Engine& engine, ReferenceModel* reference, ValueModel* values, const AnswerJudges& judges,
+            const Tokenizer& tokenizer, std::vector<int32_t> stop_ids);
 
   /// Before step number `step`, counted from 0: writes its answers and judges them, unless a step before has.
   /// Collective.
   void begin_step(int64_t step);
+  /// The step of the value model, if there is one, behind that of the policy, whose loss it adds its own to.
+  /// Collective.
+  void learn_values(double lr, StepResult& result);
   /// Writes what a run needs that goes on with step number `step`: see kAnswersFile. On rank 0.
   void save(const std::filesystem::path& folder, int64_t step) const;
   /// The run goes on with step number `step` from a checkpoint. Returns a line for the user, or "". Collective.
@@ -96,7 +101,18 @@ class PolicyRun final : public StepSource {
   std::shared_ptr<const Objective> make_objective(std::shared_ptr<PolicyNumbers> numbers) const {
     return std::make_shared<PolicyObjective>(plan_.alignment.policy_loss, std::move(numbers), least_entropy_);
   }
-  std::unique_ptr<PolicyAnswers> make_validation(const PolicySetup& setup) const;
+  /// The loss of answers that a value model has valued, and that of the value model; they add to the numbers.
+  std::shared_ptr<const Objective> make_objective(const PolicyAnswers& answers,
+                                                  std::shared_ptr<PpoNumbers> numbers) const;
+  std::shared_ptr<const Objective> make_value_objective(const PolicyAnswers& answers,
+                                                        std::shared_ptr<PpoNumbers> numbers) const;
+  /// The loss of answers that are held out. Adds their numbers to the metrics.
+  double loss_of_validation(Evaluation& result);
+  double ppo_loss_of_validation(Evaluation& result);
+  /// TRL's metrics of a step of two models. Collective.
+  NamedNumbers ppo_metrics(const PpoNumbers& numbers) const;
+  /// What is learned of the answers that were written last, of which this is a step.
+  int64_t epoch_of(int64_t step) const { return step % steps_of_answers() / shares(); }
   void require_step(int64_t step) const;
 
   const RunPlan& plan_;
@@ -111,6 +127,10 @@ class PolicyRun final : public StepSource {
   PolicyAnswers answers_;
   std::unique_ptr<PolicyAnswers> validation_;
   bool has_reference_ = false;
+  ValueModel* values_;  // null unless one learns beside
+  std::shared_ptr<PpoNumbers> ppo_numbers_ = std::make_shared<PpoNumbers>();
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  int64_t written_ = 0;                    // answers, since then
   int64_t step_ = -1, first_ = -1;         // first_: of the steps that answers_ are for
   std::shared_ptr<double> least_entropy_;  // null: advantages count for all tokens
   std::shared_ptr<PolicyNumbers> numbers_ = std::make_shared<PolicyNumbers>();

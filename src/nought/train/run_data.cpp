@@ -106,10 +106,12 @@ std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view to
                      trained == tokens ? "" : fmt::format(", {} of them trained", percent(share)));
 }
 
-std::vector<int32_t> ends_of_answers(const RunData& data, const ModelConfig& config, const Tokenizer& tokenizer) {
+std::vector<int32_t> ends_of_answers(const RunPlan& plan, const RunData& data, const ModelConfig& config,
+                                     const Tokenizer& tokenizer) {
   std::vector<int32_t> ids = data.stop_ids;
   for (const int64_t id : config.eos_token_ids) ids.push_back(static_cast<int32_t>(id));
   if (tokenizer.has_separator()) ids.push_back(tokenizer.separator());
+  if (plan.alignment.ppo && plan.alignment.ppo->stop_token_id) ids.push_back(*plan.alignment.ppo->stop_token_id);
   return ids;
 }
 

@@ -33,7 +33,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan);
 /// be trained.
 RunData open_data(const RunPlan& run, const Tokenizer& tokenizer);
 /// The tokens that end an answer: of the chat template, of the model, and what ends documents.
-std::vector<int32_t> ends_of_answers(const RunData& data, const ModelConfig& config, const Tokenizer& tokenizer);
+std::vector<int32_t> ends_of_answers(const RunPlan& plan, const RunData& data, const ModelConfig& config,
+                                     const Tokenizer& tokenizer);
 /// "2.87K tokens (tokenizer bytes), 38% of them trained", or nothing of the share if all are.
 std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer);
 /// What look_at_data() has seen.

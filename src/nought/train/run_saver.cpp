@@ -1,8 +1,10 @@
 #include "nought/train/run_saver.h"
 
+#include "nought/base/open_file.h"
 #include "nought/checkpoint/resume.h"
 #include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
+#include "nought/io/files.h"
 #include "nought/optim/custom_optimizer.h"
 #include "nought/weights/hf_folder.h"
 
@@ -10,9 +12,16 @@ namespace nought {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Where a checkpoint of the value model lies until that of the policy takes it in.
+constexpr const char* kValuesAside = ".value_model";
+
+}  // namespace
+
 RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
                    const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
-                   const AdapterRun* adapter, const PolicyRun* policy)
+                   const AdapterRun* adapter, const PolicyRun* policy, ValueModel* values)
     : plan_(plan),
       world_(world),
       data_(data),
@@ -24,6 +33,7 @@ RunSaver::RunSaver(const RunPlan& plan, Communicator& world, const RunData& data
       steps_(steps),
       adapter_(adapter),
       policy_(policy),
+      values_(values),
       writer_(model, steps.checkpointed(), /*with_frozen=*/adapter == nullptr, plan.layout.async_save) {}
 
 void RunSaver::hash_files() {
@@ -87,6 +97,12 @@ TokenizerExport RunSaver::exported_tokenizer() const {
 
 void RunSaver::write_beside(const fs::path& folder, int64_t step) const {
   if (policy_ != nullptr) policy_->save(folder, step);
+  if (values_ != nullptr) {
+    const fs::path aside = fs::path(plan_.output_dir) / kValuesAside;
+    fs::rename(checkpoint_path(aside, step), folder / kValueModelFolder);
+    fs::remove(aside);
+    export_companions(values_->config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder / kValueModelFolder);
+  }
   if (adapter_ == nullptr)
     return export_companions(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
   adapter_->write_config(folder);
@@ -112,10 +128,19 @@ CheckpointInfo RunSaver::info(bool validated) {
   return info;
 }
 
+std::string RunSaver::save_values() {
+  const fs::path aside = fs::path(plan_.output_dir) / kValuesAside;
+  if (world_.rank() == 0) with_io_errors(aside, [&] { remove_all_of(aside); });  // a run that was killed left it
+  return values_->save(aside, steps_.made(), plan_.program);
+}
+
 void RunSaver::save(bool validated, bool last) {
   finish();
   steps_.drain();
   const int64_t step = steps_.made();
+  if (values_ != nullptr)
+    if (std::string failure = save_values(); !failure.empty())
+      return end({.step = step, .path = checkpoint_path(plan_.output_dir, step), .failure = std::move(failure)}, last);
   const fs::path folder = plan_.output_dir, best = best_ ? checkpoint_path(folder, best_->step) : fs::path();
   writer_.begin(
       {.info = info(validated),
@@ -172,6 +197,7 @@ ExportRecord RunSaver::load_best() {
   if (adapter_ != nullptr) adapter_->take_up(checkpoint);
   steps_.end_serving();
   model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
+  if (values_ != nullptr) values_->resume(path);
   record.best = best_;
   return record;
 }
@@ -182,6 +208,8 @@ void RunSaver::export_weights(const ExportRecord& record, bool writes) {
   else if (writes)
     export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes,
                      plan_.model_dir);
+  if (writes && values_ != nullptr)
+    values_->export_to(fs::path(plan_.output_dir) / kValueModelFolder, exported_tokenizer());
   if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
 }
 

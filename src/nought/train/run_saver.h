@@ -21,15 +21,17 @@
 #include "nought/train/policy_run.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_steps.h"
+#include "nought/train/value_model.h"
 
 namespace nought {
 
 class RunSaver {
  public:
-  /// All must outlive this object. adapter: null unless the run trains one. policy: null unless it learns from rewards.
+  /// All must outlive this object. adapter: null unless the run trains one. policy: null unless it learns from rewards;
+  /// values: unless a value model learns beside.
   RunSaver(const RunPlan& plan, Communicator& world, const RunData& data, const Tokenizer& tokenizer,
            const StepSource& source, Decoder& decoder, ShardedModel& model, Engine& engine, RunSteps& steps,
-           const AdapterRun* adapter, const PolicyRun* policy);
+           const AdapterRun* adapter, const PolicyRun* policy, ValueModel* values);
 
   /// Hashes what the run reads, on rank 0 (checkpoint/run_files.h).
   void hash_files();
@@ -74,6 +76,8 @@ class RunSaver {
   /// What a checkpoint has beside its states.
   void write_beside(const std::filesystem::path& folder, int64_t step) const;
   CheckpointInfo info(bool validated);
+  /// Saves the value model aside, for write_beside() to put in its place. What it failed with, or "".
+  std::string save_values();
   /// A save has ended. IoError if it is missed.
   void end(const SaveOutcome& outcome, bool last);
 
@@ -88,6 +92,7 @@ class RunSaver {
   RunSteps& steps_;
   const AdapterRun* adapter_;
   const PolicyRun* policy_;
+  ValueModel* values_;
   CheckpointWriter writer_;
   Told told_;
   Json files_;

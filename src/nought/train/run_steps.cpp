@@ -6,6 +6,16 @@
 
 namespace nought {
 
+BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* workers) {
+  const Communicator& ranks = mesh.group(Group::samples);
+  const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
+  return {.micro_batch = plan.layout.micro_batch,
+          .accumulation = plan.layout.accumulation,
+          .world_size = ranks.size() * count,
+          .rank = index * ranks.size() + ranks.rank(),
+          .together = plan.layout.read_together()};
+}
+
 RunSteps::RunSteps(const RunPlan& plan, Communicator& world, const Workers* workers, const StepSource& source,
                    ShardedModel& model, Engine& engine)
     : plan_(plan), world_(world), workers_(workers), source_(source), model_(model), engine_(engine) {

@@ -19,6 +19,10 @@
 
 namespace nought {
 
+/// How the ranks of a mesh read the rows of a step. workers: null unless they make local steps; they read one after the
+/// other, as replicas do.
+BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* workers);
+
 class RunSteps {
  public:
   /// workers: null unless they make local steps; then the model is on the mesh of this one. All must outlive this

@@ -34,17 +34,6 @@ RunPlan whole_plan(const RunPlan& plan, Communicator& world, const Context& cont
   return with_stage_seconds(found, model_config_of(found), world, context);
 }
 
-/// Workers read one after the other, as replicas do.
-BatchLayout batch_layout(const RunPlan& plan, const Mesh& mesh, const Workers* workers) {
-  const Communicator& ranks = mesh.group(Group::samples);
-  const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
-  return {.micro_batch = plan.layout.micro_batch,
-          .accumulation = plan.layout.accumulation,
-          .world_size = ranks.size() * count,
-          .rank = index * ranks.size() + ranks.rank(),
-          .together = plan.layout.read_together()};
-}
-
 constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
 
 }  // namespace
@@ -76,14 +65,16 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  : nullptr),
       reference_(make_reference()),
       judges_(plan_.alignment.of_rewards() ? std::make_unique<AnswerJudges>(plan_, mesh_, context) : nullptr),
+      values_(plan_.alignment.ppo ? std::make_unique<ValueModel>(plan_, value_sharding(plan_.layout), mesh_, context)
+                                  : nullptr),
       policy_(plan_.alignment.of_rewards()
                   ? std::make_unique<PolicyRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,
-                                                engine_, reference_.get(), *judges_, *tokenizer_,
-                                                ends_of_answers(data_, decoder_.config(), *tokenizer_))
+                                                engine_, reference_.get(), values_.get(), *judges_, *tokenizer_,
+                                                ends_of_answers(plan_, data_, decoder_.config(), *tokenizer_))
                   : nullptr),
       distil_(plan_.alignment.distillation
                   ? std::make_unique<DistilRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,
-                                                engine_, ends_of_answers(data_, decoder_.config(), *tokenizer_))
+                                                engine_, ends_of_answers(plan_, data_, decoder_.config(), *tokenizer_))
                   : nullptr),
       source_(pairs_    ? static_cast<const StepSource&>(pairs_->source())
               : policy_ ? static_cast<const StepSource&>(*policy_)
@@ -92,7 +83,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       steps_(plan_, world_, workers_.get(), source_, model_, engine_),
       recorder_(plan_, world_, model_, decoder_),
       saver_(plan_, world_, data_, *tokenizer_, source_, decoder_, model_, engine_, steps_, adapter_.get(),
-             policy_.get()) {
+             policy_.get(), values_.get()) {
   engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, source_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
@@ -131,6 +122,7 @@ void Trainer::load() {
       notes_.push_back(incomplete);
     for (std::string& note : steps_.resume(checkpoint)) notes_.push_back(std::move(note));
     take_up(checkpoint.info());
+    if (values_) values_->resume(start_);
     if (policy_)
       if (std::string lost = policy_->resume(start_, steps_.made()); !lost.empty()) notes_.push_back(std::move(lost));
     return;
@@ -143,6 +135,8 @@ void Trainer::load() {
   const bool starts_apart = pairs_ && !plan_.alignment.ref_model.empty();
   if (starts_apart) find_reference([this] { load_reference(model_); });
   load_start();
+  if (values_)
+    if (std::string note = values_->load_start(); !note.empty()) notes_.push_back(std::move(note));
   if (pairs_ && !starts_apart) find_reference([] {});
   steps_.begin();
 }
@@ -214,6 +208,10 @@ void Trainer::take_up_foreign() {
   const ForeignStates states(start_, decoder_, model_.options().optimizer);
   for (std::string& line : states.describe()) notes_.push_back(std::move(line));
   steps_.resume(states);
+  if (values_) {
+    values_->load_start();
+    notes_.push_back("the value model begins anew: the checkpoint of another program has none");
+  }
   take_up({.step = steps_.made(), .skipped = states.skipped()});
 }
 
@@ -301,7 +299,8 @@ StepReport Trainer::step(double flops_per_token) {
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const std::optional<StalenessReport> before = steps_.staleness();
   if (pairs_) pairs_->begin_step(made);
-  const StepResult result = steps_.make(batches, report.lr);
+  StepResult result = steps_.make(batches, report.lr);
+  if (policy_) policy_->learn_values(report.lr, result);
   if (pairs_) report.of_answers = pairs_->metrics(made);
   if (policy_) report.of_answers = policy_->metrics();
   if (distil_) report.of_answers = distil_->end_step();

@@ -1,5 +1,5 @@
 // Trainer: carries out a run's plan: builds the model, loads weights or a checkpoint, opens the data, makes the steps,
-// saves checkpoints and exports the weights. It has 49 members because it owns all that a run consists of, 25 objects;
+// saves checkpoints and exports the weights. It has 50 members because it owns all that a run consists of, 26 objects;
 // what they do is theirs.
 #pragma once
 
@@ -24,6 +24,7 @@
 #include "nought/train/run_saver.h"
 #include "nought/train/run_steps.h"
 #include "nought/train/step_recorder.h"
+#include "nought/train/value_model.h"
 
 namespace nought {
 
@@ -123,6 +124,7 @@ class Trainer {
   std::unique_ptr<PairRun> pairs_;             // null unless the run learns from pairs
   std::unique_ptr<ReferenceModel> reference_;  // null unless a model beside is asked in each step
   std::unique_ptr<AnswerJudges> judges_;       // null unless it learns from rewards of its own answers
+  std::unique_ptr<ValueModel> values_;         // null unless it learns beside the model (ppo)
   std::unique_ptr<PolicyRun> policy_;          // null unless it learns from rewards of its own answers
   std::unique_ptr<DistilRun> distil_;          // null unless it learns from a teacher
   const StepSource& source_;

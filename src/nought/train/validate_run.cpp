@@ -15,6 +15,7 @@
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/distil_run.h"
 #include "nought/train/text_sample.h"
+#include "nought/train/value_model.h"
 #include "nought/weights/foreign_states.h"
 #include "nought/weights/model_source.h"
 
@@ -294,10 +295,11 @@ void require_judges(const RunPlan& plan) {
                        "alignment.method = gkd: nobody teaches: set alignment.teacher_model to the folder of a model");
   if (!plan.alignment.of_rewards()) return;
   const std::string method = fmt::format("alignment.method = {}", enum_name(plan.alignment.method));
-  require<ConfigError>(!plan.alignment.rewards.empty(),
-                       "{}: nothing judges the answers: add alignment.reward_funcs, a list such as "
-                       "[{{\"type\": \"exact_match\", \"column\": \"answer\"}}]",
-                       method);
+  require<ConfigError>(
+      !plan.alignment.rewards.empty(),
+      "{}: nothing judges the answers: add {}alignment.reward_funcs, a list such as "
+      "[{{\"type\": \"exact_match\", \"column\": \"answer\"}}]",
+      method, plan.alignment.ppo ? "alignment.reward_model, the folder of a classifier with one label, or " : "");
 }
 
 }  // namespace
@@ -319,6 +321,13 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
   for (const RewardConfig& reward : plan.alignment.rewards)
     if (reward.type == RewardType::reward_model) check_reward_model(plan, reward, inputs.config.vocab_size, *tokenizer);
+  if (plan.alignment.ppo) {
+    check_value_model(plan, inputs.config.vocab_size, *tokenizer);
+    const int64_t stop = plan.alignment.ppo->stop_token_id.value_or(0);
+    require<ConfigError>(stop < inputs.config.vocab_size,
+                         "alignment.stop_token_id is {}, and the vocabulary of the model has {} tokens", stop,
+                         inputs.config.vocab_size);
+  }
   if (plan.alignment.distillation) {
     check_teacher(plan, inputs.config.vocab_size);
     check_teacher_reads(plan, *tokenizer);
