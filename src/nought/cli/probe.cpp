@@ -21,6 +21,7 @@
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/probe_pairs.h"
 #include "nought/train/probe_policy.h"
+#include "nought/train/probe_ppo.h"
 #include "nought/train/probe_scores.h"
 #include "nought/train/teacher.h"
 #include "nought/train/validate_run.h"
@@ -64,6 +65,23 @@ bool scores(const RunPlan& plan, const ModelConfig& config) {
   return config.classifier.has_value();
 }
 
+/// The losses of PPO are of a policy and of a value model; those of numbers are of neither.
+void validate_ppo(const ProbeOptions& options, const RunPlan& plan, int64_t vocab_size) {
+  const Context context = Context::cpu();
+  if (holds_ppo_numbers(options.input)) {
+    probe_ppo_numbers(context, options.input, plan.alignment);
+    return;
+  }
+  require<ConfigError>(!plan.alignment.ppo->value_model.empty(),
+                       "alignment.method = ppo: there is no value model: set alignment.value_model to the folder of a "
+                       "classifier with one label");
+  const ModelConfig config = value_model_config(plan);
+  require<ConfigError>(config.vocab_size == vocab_size,
+                       "alignment.value_model: {} has {} tokens, the model {}: they must read the same tokens",
+                       plan.alignment.ppo->value_model, config.vocab_size, vocab_size);
+  read_ppo_input(context, options.input, vocab_size, plan.alignment);
+}
+
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(find_model(options.model_dir, options.adapters));
@@ -89,7 +107,9 @@ void validate_probe(const ProbeOptions& options) {
   }
   if (plan.alignment.of_answers() && !plan.alignment.distillation) {
     require<ConfigError>(!options.logprobs, "--logprobs: pairs have policy_logps: leave it out");
-    if (plan.alignment.of_rewards()) {
+    if (plan.alignment.ppo) {
+      validate_ppo(options, plan, source.config().vocab_size);
+    } else if (plan.alignment.of_rewards()) {
       read_policy_input(context, options.input, source.config().vocab_size, plan.alignment);
     } else {
       read_pair_input(context, options.input, source.config().vocab_size, plan.alignment.of_labels());
@@ -103,31 +123,60 @@ void validate_probe(const ProbeOptions& options) {
   require_output_folder(options);
 }
 
-/// The log-probabilities of pairs under the reference: a model of its own, or the one that is probed, without adapters.
+/// The model that the probed one is compared with: one of its own, or the one that is probed, without adapters.
+struct ProbeReference {
+  ProbeReference(const ProbeOptions& options, const RunPlan& plan, const Mesh& mesh, const Context& context,
+                 int64_t vocab_size)
+      : source(find_model(options.reference.empty() ? options.model_dir : options.reference, mesh.world(), context)),
+        decoder(source.config(), plan.layout.recompute, plan.layout.fp8,
+                ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, source.config()),
+                           plan.layout.context_method)),
+        model(context, mesh, decoder, probe_sharding(plan, /*gradients=*/false)),
+        engine(model) {
+    require<ConfigError>(source.config().vocab_size == vocab_size,
+                         "the reference model {} has {} tokens, the model {}: they must read the same tokens",
+                         source.folder().string(), source.config().vocab_size, vocab_size);
+    model.load(source.weights());
+    engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
+  }
+
+  ModelSource source;
+  Decoder decoder;
+  ShardedModel model;
+  Engine engine;
+};
+
+/// The log-probabilities of pairs under the reference.
 SequenceSums reference_sums(const ProbeOptions& options, const RunPlan& plan, const PairInput& input, const Mesh& mesh,
                             const Context& context, int64_t vocab_size) {
-  Communicator& world = mesh.world();
-  const ModelSource source(
-      find_model(options.reference.empty() ? options.model_dir : options.reference, world, context));
-  require<ConfigError>(source.config().vocab_size == vocab_size,
-                       "the reference model {} has {} tokens, the model {}: they must read the same tokens",
-                       source.folder().string(), source.config().vocab_size, vocab_size);
-  Decoder decoder(source.config(), plan.layout.recompute, plan.layout.fp8,
-                  ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, source.config()),
-                             plan.layout.context_method));
-  ShardedModel model(context, mesh, decoder, probe_sharding(plan, /*gradients=*/false));
-  model.load(source.weights());
-  Engine engine(model);
-  engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
+  ProbeReference reference(options, plan, mesh, context, vocab_size);
   const std::vector<Batch> batches =
       pair_batches(*context.memory, input, plan.alignment, {}, mesh.group(Group::samples), plan.layout.accumulation);
-  return sequence_sums(engine, model, decoder, batches, std::ssize(input.ids));
+  return sequence_sums(reference.engine, reference.model, reference.decoder, batches, std::ssize(input.ids));
+}
+
+ProbeOutput probe_ppo_of(const ProbeOptions& options, const RunPlan& plan, ShardedModel& model, Decoder& decoder,
+                         const ProbeSteps& steps) {
+  const Context& context = model.context();
+  if (holds_ppo_numbers(options.input))
+    return model.mesh().world().rank() == 0 ? probe_ppo_numbers(context, options.input, plan.alignment) : ProbeOutput();
+  ValueModel values(plan, probe_sharding(plan, options.gradients), model.mesh(), context);
+  values.load_start();
+  const int64_t vocab_size = decoder.config().vocab_size;
+  const auto ask = [&](const MakeBatches& batches, std::span<const int64_t> lengths) {
+    ProbeReference reference(options, plan, model.mesh(), context, vocab_size);
+    return token_logs(reference.engine, reference.model, reference.decoder, batches, lengths,
+                      plan.alignment.policy_loss.temperature);
+  };
+  return probe_ppo(model, decoder, values, read_ppo_input(context, options.input, vocab_size, plan.alignment),
+                   plan.alignment, options.gradients, steps, ask);
 }
 
 ProbeOutput probe_pairs_of(const ProbeOptions& options, const RunPlan& plan, ShardedModel& model, Decoder& decoder,
                            const ProbeSteps& steps) {
   const Context& context = model.context();
   const int64_t vocab_size = decoder.config().vocab_size;
+  if (plan.alignment.ppo) return probe_ppo_of(options, plan, model, decoder, steps);
   if (plan.alignment.of_rewards())
     return probe_policy(model, decoder, read_policy_input(context, options.input, vocab_size, plan.alignment),
                         plan.alignment, options.gradients, steps);
@@ -206,7 +255,7 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
   command->add_option(
       "--reference", options->reference,
-      "With alignment.method = dpo or kto: the folder of the reference model (default: MODEL_DIR without "
+      "With alignment.method = dpo, kto or ppo: the folder of the reference model (default: MODEL_DIR without "
       "adapters); with gkd: that of the teacher");
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   command->add_flag("--logprobs", options->logprobs,
