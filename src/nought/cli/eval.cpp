@@ -1,5 +1,5 @@
-// nought eval: how well a model predicts some text: loss, perplexity, bits per byte; or how well a classifier scores
-// it.
+// nought eval: how well a model predicts some text: loss, perplexity, bits per byte; how well a classifier scores it;
+// or how good the answers are that a model writes to prompts.
 #include <memory>
 #include <utility>
 
@@ -12,6 +12,7 @@
 #include "nought/engine/evaluation.h"
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
+#include "nought/train/judge_policy.h"
 #include "nought/train/pair_run.h"
 
 namespace nought {
@@ -31,6 +32,18 @@ void print_scores(const Evaluation& result, int64_t texts, bool as_json) {
   fmt::print("loss {:.6f}", result.loss);
   for (const auto& [name, value] : result.of_answers) fmt::print("  {} {:.4f}", name, value);
   fmt::print("\n{} texts: {:.1f} s\n", texts, result.seconds);
+}
+
+void print_rewards(const Evaluation& result, int64_t answers, bool as_json) {
+  if (as_json) {
+    OrderedJson json{{"format", kEvaluationFormat.str()}, {"answers", answers}};
+    for (const auto& [name, value] : result.of_answers) json[name] = value;
+    json["seconds"] = result.seconds;
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  for (const auto& [name, value] : result.of_answers) fmt::print("{} {:.4f}\n", name, value);
+  fmt::print("{} answers: {:.1f} s\n", answers, result.seconds);
 }
 
 void print(const Evaluation& result, bool as_json, const RunPlan& plan) {
@@ -53,6 +66,13 @@ void eval_rank(const EvalOptions& options, bool as_json, Communicator& world, co
   EvaluatedModel model(options, world, context);
   const RunPlan& plan = model.plan();
   const RunData& data = model.data();
+  if (plan.alignment.of_rewards()) {
+    const Evaluation result =
+        judge_policy(plan, data, model.layout(), model.model(), model.decoder(), model.engine(), model.tokenizer());
+    const int64_t answers = data.validation_pairs->num_pairs() * plan.alignment.generations_to_validate;
+    if (world.rank() == 0) print_rewards(result, answers, as_json);
+    return;
+  }
   if (plan.alignment.of_answers()) {
     PairRun pairs(plan, data, model.layout(), model.model(), model.decoder(), model.engine());
     const Evaluation result = pairs.validate();
@@ -71,7 +91,8 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "eval", "Measures how well a model predicts text: loss, perplexity, bits per byte",
       {"nought eval out/quickstart --data 'book/*.txt'", "nought eval MODEL_DIR --data corpus.tokens --ranks 2",
-       "nought eval out run.json      (the validation data of that run)", "nought eval MODEL_DIR chats.jsonl",
+       "nought eval out run.json      (the validation data of that run; of grpo, rloo and ppo: the rewards of answers)",
+       "nought eval MODEL_DIR chats.jsonl",
        "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<EvalOptions>();
   const auto as_json = std::make_shared<bool>(false);
