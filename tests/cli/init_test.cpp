@@ -1,6 +1,7 @@
 #include "nought/cli/init.h"
 
 #include <filesystem>
+#include <tuple>
 
 #include "support/golden.h"
 #include "support/known_paths.h"
@@ -173,6 +174,21 @@ TEST(Init, a_base_model_and_thirty_chats_lead_to_a_run_that_starts) {
   const Ended trained = run_nought(fmt::format("train {} --max_steps 1", file));
   EXPECT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.out, HasSubstr("  reward 0."));
+  const Ended judged = run_nought(fmt::format("eval {}/base {}", folder.path().string(), file));
+  EXPECT_THAT(judged.out, HasSubstr("rewards/exact_match/mean 0.")) << judged.err;
+  std::string answers;
+  for (int i = 0; i < 20; ++i) answers += fmt::format(R"({{"prompt": "{} +", "completion": "{}"}})", i, i) + "\n";
+  folder.write("answers.jsonl", answers);
+  for (const auto& [kind, data, more] : {std::tuple{"rloo", "sums.jsonl", ""}, std::tuple{"ppo", "sums.jsonl", ""},
+                                         std::tuple{"gkd", "answers.jsonl", " --teacher {0}/base"}}) {
+    const std::string options = fmt::format(fmt::runtime(more), folder.path().string());
+    const Ended init =
+        run_nought(fmt::format("init {1} {0}/{1}.json --model {0}/base --data {0}/{2} --output {0}/{1}{3}",
+                               folder.path().string(), kind, data, options));
+    ASSERT_EQ(init.exit_code, 0) << init.err;
+    const Ended run = run_nought(fmt::format("train {}/{}.json --max_steps 1", folder.path().string(), kind));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
 }
 
 TEST(Init, what_is_not_there_or_no_data_is_refused_before_a_file_is_written) {

@@ -47,7 +47,7 @@ std::string attention_layers(const ModelConfig& config) {
 
 /// What the command line gives; what is absent is asked for at a terminal.
 struct InitFlags {
-  std::string kind, run_file, model, tokenizer, output;
+  std::string kind, run_file, model, tokenizer, output, reward_model, teacher;
   std::vector<std::string> data;
   std::optional<int64_t> ranks, seq_length;
   bool force = false;
@@ -65,8 +65,9 @@ std::string text_of_machine() {
 
 RunKind parse_kind(const std::string& text) {
   if (const auto kind = enum_named<RunKind>(text)) return *kind;
-  fail<ConfigError>("{}: expected quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo{}", text,
-                    did_you_mean(text, enum_names<RunKind>()));
+  fail<ConfigError>(
+      "{}: expected quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward, grpo, rloo, ppo or gkd{}", text,
+      did_you_mean(text, enum_names<RunKind>()));
 }
 
 /// The answer to a question, or the one in brackets if it is empty.
@@ -89,12 +90,14 @@ class Questions {
     InitAnswers answers;
     answers.kind = parse_kind(
         value(flags_.kind, "KIND",
-              "What to do: quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward or grpo", "finetune"));
+              "What to do: quickstart, pretrain, continue, finetune, lora, qlora, dpo, reward, grpo, rloo, ppo or gkd",
+              "finetune"));
     answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
     const bool has_model = !has_random_weights(answers.kind);
     const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
     const std::vector<std::string> data = data_for(answers.kind);
     for (const std::string& path : data) answers.data.push_back(relative_to_run_file(path, answers.run_file));
+    take_others(answers);
     std::string tokenizer = flags_.tokenizer.empty() ? "bytes" : flags_.tokenizer;
     fs::path folder;
     if (has_model) {
@@ -128,6 +131,18 @@ class Questions {
     if (!flags_.data.empty()) return flags_.data;
     if (kind == RunKind::quickstart) return {text_of_machine()};
     return {value("", "--data", "Files of text or JSON lines (a path, or a glob)", "")};
+  }
+  /// Models beside the one that is trained.
+  void take_others(InitAnswers& answers) const {
+    const std::string& judge = flags_.reward_model;
+    require<ConfigError>(judge.empty() || answers.kind == RunKind::ppo,
+                         "--reward-model: only ppo has one: leave it out");
+    require<ConfigError>(flags_.teacher.empty() || answers.kind == RunKind::gkd,
+                         "--teacher: only gkd has one: leave it out");
+    if (!judge.empty()) answers.reward_model = relative_to_run_file(judge, answers.run_file);
+    if (answers.kind == RunKind::gkd)
+      answers.teacher =
+          relative_to_run_file(value(flags_.teacher, "--teacher", "The folder of the teacher", ""), answers.run_file);
   }
   std::string value(const std::string& given, const char* flag, const std::string& question,
                     const std::string& otherwise) const {
@@ -188,12 +203,13 @@ void choose_template(InitAnswers& answers, DataPlan& data) {
 }
 
 AlignmentMethod method_of(RunKind kind) {
-  if (kind == RunKind::grpo) return AlignmentMethod::grpo;
+  if (learns_rewards(kind) || kind == RunKind::gkd) return *enum_named<AlignmentMethod>(enum_name(kind));
   return kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward;
 }
 
 CorpusFormat format_of(RunKind kind) {
-  return kind == RunKind::grpo ? CorpusFormat::prompts : CorpusFormat::preference;
+  if (kind == RunKind::gkd) return CorpusFormat::completions;
+  return learns_rewards(kind) ? CorpusFormat::prompts : CorpusFormat::preference;
 }
 
 /// Whether prompts and answers are messages, by the first of each file.
@@ -222,7 +238,9 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
   constexpr int64_t kLook = int64_t{8} << 20;
   const bool of_answers = learns_answers(answers.kind);
   if (of_answers) run.alignment.method = method_of(answers.kind), run.data.format = format_of(answers.kind);
-  if (answers.kind == RunKind::grpo) run.alignment.policy_loss.max_completion_length = answers.seq_length / 2;
+  if (learns_rewards(answers.kind) || answers.kind == RunKind::gkd)
+    run.alignment.policy_loss.max_completion_length = answers.seq_length / 2;
+  if (answers.kind == RunKind::gkd) run.alignment.distillation.emplace();
   if (of_answers ? has_messages(given, *run.data.format) : learns_chats(answers.kind))
     choose_template(answers, run.data);
   const auto tokenizer = tokenizer_of(run.data);
@@ -233,7 +251,7 @@ InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::p
                        "rows that an adapter does not train yet: take a model that was trained on chats, or finetune",
                        enum_name(answers.kind), fmt::join(answers.add_special_tokens, ", "));
   // A first run of a minute would be validated for another one.
-  if (answers.kind == RunKind::grpo || answers.kind == RunKind::quickstart) answers.validation_fraction = 0;
+  if (learns_rewards(answers.kind) || answers.kind == RunKind::quickstart) answers.validation_fraction = 0;
   if (!look.whole) return answers;
   if (!answers.length_given && !of_answers) answers.seq_length = length_for(*look.whole, answers.seq_length);
   answers.samples = of_answers ? look.whole->pairs->num_pairs()
@@ -275,8 +293,8 @@ void add_init(CLI::App& app, Invocation& invocation) {
       "KIND", flags->kind,
       "quickstart (pretrain, on text of this machine), pretrain (from random weights), continue (plain text), finetune "
       "(conversations, instructions), lora (the same "
-      "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), or grpo "
-      "(prompts, whose answers rewards judge)");
+      "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), grpo, rloo or "
+      "ppo (prompts, whose answers rewards judge), or gkd (answers that a larger model teaches)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
   command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
@@ -284,6 +302,11 @@ void add_init(CLI::App& app, Invocation& invocation) {
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
+  command
+      ->add_option("--reward-model", flags->reward_model,
+                   "ppo: the folder of a model that scores answers; default: a rule")
+      ->type_name("DIR");
+  command->add_option("--teacher", flags->teacher, "gkd: the folder of the teacher")->type_name("DIR");
   command->add_option("--tokenizer", flags->tokenizer, "pretrain: a tokenizer's path; default: bytes")
       ->type_name("NAME");
   command

@@ -68,7 +68,7 @@ std::string template_text(const InitAnswers& answers) {
 }
 
 std::string validation_text(const InitAnswers& answers) {
-  if (answers.kind == RunKind::grpo) return "";
+  if (learns_rewards(answers.kind)) return "";
   if (answers.validation_fraction == 0)
     return "    \"validation_fraction\": 0,  // the data is too small to keep some of it aside\n";
   const int64_t kept =
@@ -80,7 +80,9 @@ std::string validation_text(const InitAnswers& answers) {
 }
 
 const char* what_files_hold(RunKind kind) {
-  if (kind == RunKind::grpo)
+  if (kind == RunKind::gkd)
+    return "JSON: prompt and completion, texts or lists of messages, or messages whose last is an answer.";
+  if (learns_rewards(kind))
     return "JSON: prompt, a text or a list of messages, and the columns that rewards read, such as answer.";
   if (learns_pairs(kind)) return "JSON: prompt, chosen and rejected, each a text, or each a list of messages.";
   if (learns_chats(kind))
@@ -90,12 +92,59 @@ const char* what_files_hold(RunKind kind) {
 }
 
 std::string length_of_data_text(const InitAnswers& answers) {
-  if (answers.kind == RunKind::grpo)
+  if (learns_rewards(answers.kind) || answers.kind == RunKind::gkd)
     return fmt::format("    \"seq_length\": {},  // the most tokens of a prompt with an answer\n", answers.seq_length);
   if (learns_pairs(answers.kind))
     return fmt::format("    \"seq_length\": {},  // tokens of a prompt with an answer; longer ones are {}\n",
                        answers.seq_length, answers.kind == RunKind::dpo ? "cut" : "left out");
   return fmt::format("    \"seq_length\": {},  // tokens per sequence; documents are packed\n", answers.seq_length);
+}
+
+/// What judges answers that the model writes itself.
+std::string judge_text(const InitAnswers& answers) {
+  if (!answers.reward_model.empty())
+    return fmt::format("    \"reward_model\": {},  // scores them; the value model begins with its weights\n",
+                       quoted(answers.reward_model));
+  return R"(    // What judges them; `nought config reward_funcs` lists the types. This one reads the last number of an answer.
+    "reward_funcs": [{"type": "exact_match", "column": "answer", "extract": "number"}],
+)";
+}
+
+std::string rewards_text(const InitAnswers& answers) {
+  const int64_t most = answers.seq_length / 2;
+  const std::string length = fmt::format(": {},  // the most tokens of an answer\n", most);
+  std::string own;
+  if (answers.kind == RunKind::ppo)
+    own = R"(    "kl_coef": 0.05,  // what a departure from the model above takes off rewards
+    "num_ppo_epochs": 4,  // how often the same answers are learned from
+    "response_length")" +
+          length;
+  else
+    own = fmt::format(
+              "    \"num_generations\": {},  // the answers to a prompt, which are compared with each other\n"
+              "    \"max_completion_length\"",
+              answers.kind == RunKind::rloo ? 2 : 8) +
+          length;
+  return fmt::format(
+      R"(  // Rewards of answers that the model writes itself, with TRL's keys. docs/alignment.md.
+  "alignment": {{
+    "method": "{}",
+{}{}  }},
+)",
+      enum_name(answers.kind), own, judge_text(answers));
+}
+
+std::string teacher_text(const InitAnswers& answers) {
+  return fmt::format(
+      R"(  // What a teacher says of each token of answers, with TRL's keys. docs/alignment.md.
+  "alignment": {{
+    "method": "gkd",
+    "teacher_model": {},  // a folder with the same vocabulary
+    "lmbda": 0.5,  // the share of steps whose answers the model writes itself
+    "max_new_tokens": {},  // the most tokens of such an answer
+  }},
+)",
+      quoted(answers.teacher), answers.seq_length / 2);
 }
 
 std::string alignment_text(const InitAnswers& answers) {
@@ -106,18 +155,8 @@ std::string alignment_text(const InitAnswers& answers) {
     "center_rewards_coefficient": 0.01,  // keeps the mean score of pairs at 0
   },
 )";
-  if (answers.kind == RunKind::grpo)
-    return fmt::format(
-        R"(  // Rewards of answers that the model writes itself, with TRL's keys. docs/alignment.md.
-  "alignment": {{
-    "method": "grpo",
-    "num_generations": 8,  // the answers to a prompt, which are compared with each other
-    "max_completion_length": {},  // the most tokens of an answer
-    // What judges them; `nought config reward_funcs` lists the types. This one reads the last number of an answer.
-    "reward_funcs": [{{"type": "exact_match", "column": "answer", "extract": "number"}}],
-  }},
-)",
-        answers.seq_length / 2);
+  if (answers.kind == RunKind::gkd) return teacher_text(answers);
+  if (learns_rewards(answers.kind)) return rewards_text(answers);
   if (answers.kind != RunKind::dpo) return "";
   return R"(  // Preferred answers, with TRL's keys; the reference is the model above. docs/alignment.md.
   "alignment": {
@@ -167,7 +206,12 @@ Recipe recipe_of(RunKind kind) {
     case RunKind::reward:
       return {"1e-5", "\"warmup_ratio\": 0.1", 16, 1};
     case RunKind::grpo:
+    case RunKind::rloo:
       return {"1e-6", "\"warmup_ratio\": 0.03", 32, 1};
+    case RunKind::ppo:
+      return {"3e-6", "\"warmup_ratio\": 0.03", 32, 1};
+    case RunKind::gkd:
+      return {"2e-5", "\"warmup_ratio\": 0.03", 16, 1};
     case RunKind::finetune:
       break;
   }
@@ -188,8 +232,13 @@ RunPace pace_of(const InitAnswers& answers) {
   const Recipe recipe = recipe_of(answers.kind);
   const int64_t trained = answers.samples - (answers.validation_fraction > 0 ? 1 : 0);
   int64_t sequences = recipe.sequences;
-  // Groups of 8 answers are whole.
-  if (answers.kind == RunKind::grpo) return {8, std::max<int64_t>(1, sequences / (8 * answers.ranks)), 1};
+  if (learns_rewards(answers.kind)) {
+    // Groups of answers are whole, and no step takes more prompts than there are.
+    const int64_t group = answers.kind == RunKind::ppo ? 1 : answers.kind == RunKind::rloo ? 2 : 8;
+    if (answers.samples > 0) sequences = std::min(sequences, group * answers.samples);
+    const int64_t micro = std::max(group, std::min<int64_t>(8, sequences / answers.ranks / group * group));
+    return {micro, std::max<int64_t>(1, sequences / (micro * answers.ranks)), 1};
+  }
   if (answers.samples > 0 && recipe.epochs == 0) sequences = std::min(sequences, trained);
   if (answers.samples > 0 && recipe.epochs > 0)
     sequences = std::clamp(trained / kUpdatesOfAnEpoch, std::min(trained, answers.ranks), sequences);
@@ -240,9 +289,9 @@ std::string training_text(const InitAnswers& answers) {
   }},
 )",
                      length_text(recipe),
-                     learns_pairs(answers.kind)      ? "Pairs"
-                     : answers.kind == RunKind::grpo ? "Answers"
-                                                     : "Sequences",
+                     learns_pairs(answers.kind)     ? "Pairs"
+                     : learns_answers(answers.kind) ? "Answers"
+                                                    : "Sequences",
                      pace.micro, pace.accumulation, recipe.learning_rate, recipe.warmup, beta2, rows,
                      pace.logging_steps, evaluation_text(answers, pace), quoted(answers.output_dir));
 }

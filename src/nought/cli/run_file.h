@@ -21,19 +21,25 @@ enum class RunKind {
   qlora,       // the same, and the frozen model is kept in codes of 4 bits
   dpo,         // a model folder learns which of two answers was chosen
   reward,      // a model folder gets a head that scores answers, the chosen one of two higher
-  grpo         // a model folder learns from rewards of the answers that it writes itself
+  grpo,        // a model folder learns from rewards of the answers that it writes itself
+  rloo,        // the same, by what an answer is better than the others
+  ppo,         // the same, with a value model beside
+  gkd          // a model folder learns what a larger one says of answers
 };
 template <>
 struct EnumNames<RunKind> {
-  static constexpr std::array<std::pair<RunKind, std::string_view>, 9> value{{{RunKind::quickstart, "quickstart"},
-                                                                              {RunKind::pretrain, "pretrain"},
-                                                                              {RunKind::continued, "continue"},
-                                                                              {RunKind::finetune, "finetune"},
-                                                                              {RunKind::lora, "lora"},
-                                                                              {RunKind::qlora, "qlora"},
-                                                                              {RunKind::dpo, "dpo"},
-                                                                              {RunKind::reward, "reward"},
-                                                                              {RunKind::grpo, "grpo"}}};
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 12> value{{{RunKind::quickstart, "quickstart"},
+                                                                               {RunKind::pretrain, "pretrain"},
+                                                                               {RunKind::continued, "continue"},
+                                                                               {RunKind::finetune, "finetune"},
+                                                                               {RunKind::lora, "lora"},
+                                                                               {RunKind::qlora, "qlora"},
+                                                                               {RunKind::dpo, "dpo"},
+                                                                               {RunKind::reward, "reward"},
+                                                                               {RunKind::grpo, "grpo"},
+                                                                               {RunKind::rloo, "rloo"},
+                                                                               {RunKind::ppo, "ppo"},
+                                                                               {RunKind::gkd, "gkd"}}};
 };
 
 /// Whether the model begins with random weights.
@@ -46,8 +52,13 @@ inline bool learns_chats(RunKind kind) { return kind == RunKind::finetune || has
 /// Whether the data is pairs of answers.
 inline bool learns_pairs(RunKind kind) { return kind == RunKind::dpo || kind == RunKind::reward; }
 
+/// Whether the data is prompts, whose answers the model writes and rewards judge.
+inline bool learns_rewards(RunKind kind) {
+  return kind == RunKind::grpo || kind == RunKind::rloo || kind == RunKind::ppo;
+}
+
 /// Whether the data is judged answers, or prompts whose answers will be judged.
-inline bool learns_answers(RunKind kind) { return learns_pairs(kind) || kind == RunKind::grpo; }
+inline bool learns_answers(RunKind kind) { return learns_pairs(kind) || learns_rewards(kind) || kind == RunKind::gkd; }
 
 struct InitAnswers {
   RunKind kind = RunKind::pretrain;
@@ -59,6 +70,8 @@ struct InitAnswers {
   int64_t seq_length = 512;       // tokens
   std::string output_dir = "out";
   int64_t ranks = 1;
+  std::string reward_model = {};           // ppo: a folder that judges answers, relative to run_file; "": a rule does
+  std::string teacher = {};                // gkd: likewise the folder of the teacher
   std::string targets = "\"all-linear\"";  // lora, qlora: JSON of target_modules
 
   // What the data and the tokenizer ask for; see suit_to_data().
