@@ -199,8 +199,10 @@ RunPlan with_length_of(RunPlan plan, const ModelConfig& config) {
                        most, layout.seq_length);
   const Resolved length{"data.seq_length", fmt::format("{}", layout.seq_length), kModelLength};
   const auto row = std::ranges::find(plan.resolved, length.key, &Resolved::key);
-  if (row == plan.resolved.end()) plan.resolved.push_back(length);
-  if (row != plan.resolved.end()) *row = length;
+  if (row == plan.resolved.end())
+    plan.resolved.push_back(length);
+  else
+    *row = length;
   return plan;
 }
 
