@@ -1,3 +1,5 @@
+#include <array>
+
 #include "support/resolved.h"
 #include <gtest/gtest.h>
 
@@ -45,7 +47,6 @@ TEST(Alignment, other_methods_have_no_reference) {
 
 TEST(Alignment, what_is_not_available_is_refused_by_its_name) {
   const std::vector<std::pair<std::string, std::string>> refused{
-      {R"({"method": "ppo"})", "alignment.method = ppo is not available"},
       {R"({"method": "kto", "loss_type": "sigmoid"})", "\"sigmoid\" is none of kto, apo_zero_unpaired"},
       {R"({"method": "kto", "desirable_weight": -1})", "alignment.desirable_weight: expected a finite number"},
       {R"({"method": "dpo", "loss_type": "aot"})", "aot sorts the pairs"},
@@ -165,6 +166,44 @@ TEST(Alignment, rloo_has_trls_keys_and_defaults) {
             std::string::npos);
 }
 
+TEST(Alignment, ppo_has_trls_keys_and_defaults) {
+  const AlignmentPlan plan = alignment(R"({"method": "ppo", "reward_model": "judge"})");
+  EXPECT_TRUE(plan.of_rewards() && plan.has_reference() && plan.keeps_reference());
+  const PpoOptions& options = plan.ppo->options;
+  EXPECT_EQ((std::array{options.kl_coef, options.gamma, options.lam, options.clip, options.value_clip}),
+            (std::array{0.05, 1.0, 0.95, 0.2, 0.2}));
+  EXPECT_TRUE(options.value_coef == 0.1 && !options.whitens_rewards && !options.missing_eos_penalty);
+  EXPECT_EQ((std::array{plan.policy_loss.max_completion_length, plan.iterations, plan.ppo->mini_batches}),
+            (std::array<int64_t, 3>{53, 4, 1}));
+  EXPECT_EQ(plan.policy_loss.temperature, 0.7);
+  EXPECT_EQ(plan.generations, 1);
+  EXPECT_EQ(plan.rewards.at(0).path.value, "judge");
+  EXPECT_EQ(plan.ppo->value_model, "judge");
+  EXPECT_EQ(plan_of(R"({"alignment": {"method": "ppo"}})").schedule.peak_lr, 5e-5);
+  const AlignmentPlan other = alignment(
+      R"({"method": "ppo", "kl_coef": 0, "num_mini_batches": 3, "value_model": "v", "stop_token_id": 7,
+          "reward_funcs": [{"type": "exact_match"}], "reward_model": "judge", "reward_weights": [0.5]})");
+  EXPECT_FALSE(other.has_reference());
+  EXPECT_EQ(other.steps_of_answers(4), 3);
+  EXPECT_EQ(other.reward_weights, (std::vector<double>{0.5, 1}));
+  EXPECT_EQ(other.ppo->value_model, "v");
+  EXPECT_EQ(other.ppo->stop_token_id, 7);
+  EXPECT_NE(plan.describe(), other.describe());
+  const auto expect_refusal = [](const std::string& keys, const std::string& words) {
+    const std::string why = refusal(R"({"method": "ppo", )" + keys + "}");
+    EXPECT_NE(why.find(words), std::string::npos) << why;
+  };
+  expect_refusal(R"("beta": 0.1)", "ppo calls it kl_coef");
+  expect_refusal(R"("loss_type": "dapo")", "ppo has one loss");
+  expect_refusal(R"("epsilon": 0.1)", "only grpo and rloo read it");
+  expect_refusal(R"("kl_coef": 0, "ref_model": "r")", "ppo asks no reference model where kl_coef is 0");
+  expect_refusal(R"("stop_token": "x")", "expected \"eos\"");
+  expect_refusal(R"("stop_token": "eos", "stop_token_id": 3)", "says it: remove one");
+  expect_refusal(R"("gamma": 2)", "gamma: expected a number from 0 to 1, got 2");
+  expect_refusal(R"("num_ppo_epochs": 0)", "num_ppo_epochs: expected a number > 0, got 0");
+  EXPECT_NE(refusal(R"({"method": "grpo", "vf_coef": 1})").find("only ppo reads it"), std::string::npos);
+}
+
 TEST(Alignment, gkd_has_trls_keys_and_defaults) {
   const AlignmentPlan plan = alignment(R"({"method": "gkd", "teacher_model": "big"})");
   EXPECT_EQ(plan.distillation->beta, 0.5);
@@ -178,7 +217,7 @@ TEST(Alignment, gkd_has_trls_keys_and_defaults) {
   EXPECT_NE(refusal(R"({"method": "gkd", "beta": 2})").find("alignment.beta: expected a number from 0 to 1"),
             std::string::npos);
   EXPECT_NE(refusal(R"({"method": "gkd", "ref_model": "r"})").find("gkd asks no reference model"), std::string::npos);
-  EXPECT_NE(refusal(R"({"method": "gkd", "top_k": 3})").find("only grpo and rloo read it"), std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "gkd", "top_k": 3})").find("only grpo, rloo and ppo read it"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "grpo", "lmbda": 0.1})").find("only gkd reads it"), std::string::npos);
   EXPECT_NE(refusal(R"({"method": "gkd", "teacher_model": "t", "max_length": 64, "max_new_tokens": 64})")
                 .find("leaves no token for a prompt"),

@@ -119,7 +119,11 @@ TEST(RunConfig, what_is_missing_is_named_as_such) {
       {R"({"data": {"packing": true}})", "RUN.json: data.packing: samples that keep whole documents together"},
       {R"({"training": {"dpo_beta": 0.1}})",
        "RUN.json: training.dpo_beta: training by preference is a section of the file"},
-      {R"({"training": {"reward_model": "r"}})", "RUN.json: training.reward_model: training by reward"}};
+      {R"({"training": {"reward_model": "r"}})", "RUN.json: training.reward_model: training by reward is a section"},
+      {R"({"alignment": {"method": "ppo", "ptx_coef": 27.8}})",
+       "RUN.json: alignment.ptx_coef: a mix of pretraining text"},
+      {R"({"alignment": {"method": "ppo", "total_episodes": 8}})",
+       "alignment.total_episodes: episodes are answers here"}};
   for (const auto& [run, words] : cases) EXPECT_THAT(error_of(run), HasSubstr(words));
   EXPECT_THAT(test::message_of<IoError>([] { load_run_config("/usr", {}); }),
               HasSubstr("/usr: is a folder; expected a RUN.json, a file that says model, data and training"));

@@ -196,13 +196,23 @@ void refuse_keys_of_scores(const Resolver& r) {
 
 }  // namespace
 
+namespace {
+
+/// "grpo, rloo and ppo".
+std::string names_in_words(std::span<const std::string_view> names) {
+  const auto first = names.first(names.size() - 1);
+  return first.empty() ? std::string(names.back()) : fmt::format("{} and {}", fmt::join(first, ", "), names.back());
+}
+
+}  // namespace
+
 void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods) {
   const AlignmentMethod own = r.plan.alignment.method;
   std::vector<std::string_view> names;
   for (const AlignmentMethod each : methods) names.push_back(enum_name(each));
   require<ConfigError>(!given || std::find(methods.begin(), methods.end(), own) != methods.end(),
                        "{}: only {} read{} it: remove it", r.origins.place(std::string("alignment.") + key),
-                       fmt::join(names, " and "), names.size() > 1 ? "" : "s");
+                       names_in_words(names), names.size() > 1 ? "" : "s");
 }
 
 namespace {

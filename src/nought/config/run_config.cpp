@@ -114,17 +114,35 @@ const std::vector<Missing>& missing_features() {
        "\"beta\": 0.1}; its methods are dpo, orpo, cpo and kto; remove this key",
        {"dpo", "dpo_beta", "kto", "orpo", "orpo_beta", "cpo", "simpo", "simpo_gamma", "ref_model", "pref_loss",
         "loss_type"}},
-      {"training by reward (GRPO, PPO, reward models) is not available: remove the key",
-       {"grpo", "ppo", "reward_model", "reward_funcs", "rl"}}};
+      {"training by reward is a section of the file, with TRL's keys: \"alignment\": {\"method\": \"grpo\", "
+       "\"reward_funcs\": [...]}; its methods are grpo, rloo, ppo and reward; remove this key",
+       {"grpo", "rloo", "ppo", "reward_model", "reward_funcs", "rl"}}};
+  return all;
+}
+
+/// Likewise of the section alignment.
+const std::vector<Missing>& missing_of_alignment() {
+  static const std::vector<Missing> all{
+      {"a mix of pretraining text into PPO is not available: remove the key; kl_coef keeps the model near its "
+       "reference",
+       {"ptx", "ptx_coef", "pretrain_coef", "unsup_coef", "gamma_ptx"}},
+      {"an average of the weights (EMA) is not available: remove the key; training.load_best_model_at_end exports the "
+       "best checkpoint",
+       {"ema", "ema_decay", "enable_ema"}},
+      {"episodes are answers here: training.num_train_epochs counts passes over the prompts, and training.max_steps "
+       "steps; remove the key",
+       {"total_episodes"}},
+      {"the policy begins with \"model\": remove the key", {"sft_model_path", "model_name_or_path"}}};
   return all;
 }
 
 /// ConfigError if the file asks for what is not there.
-void refuse_missing(const Json& section, const std::string& path, const Origins& origins) {
+void refuse_missing(const Json& section, const std::string& path, const Origins& origins,
+                    const std::vector<Missing>& missing) {
   if (!section.is_object()) return;
   for (const auto& [key, value] : section.items()) {
     if (value.is_null() || value == false) continue;
-    for (const Missing& each : missing_features())
+    for (const Missing& each : missing)
       require<ConfigError>(std::find(each.keys.begin(), each.keys.end(), key) == each.keys.end(), "{}: {}",
                            origins.place(join_path(path, key)), each.what);
   }
@@ -173,9 +191,10 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   }
   load_deepspeed_file(json, read);
 
-  refuse_missing(json, "", read.origins);
+  refuse_missing(json, "", read.origins, missing_features());
   for (const char* section : {"training", "data"})
-    if (json.contains(section)) refuse_missing(json[section], section, read.origins);
+    if (json.contains(section)) refuse_missing(json[section], section, read.origins, missing_features());
+  if (json.contains("alignment")) refuse_missing(json["alignment"], "alignment", read.origins, missing_of_alignment());
   if (json.contains("training")) refuse_schedule(json["training"], read.origins);
   require_no_mistakes(json, read);
   auto config = from_json<RunConfig>(json, read.origins);
