@@ -126,9 +126,10 @@ void check_ppo(const Resolver& r) {
   const RunPlan& plan = r.plan;
   if (!plan.alignment.ppo) return;
   const std::string method = r.origins.place("alignment.method") + " = ppo";
-  const OffloadOptions& offload = plan.layout.sharding.offload_optimizer;
-  require<ConfigError>(!offload.delay_after,
-                       "{}: updates that come a step later are of one model: remove the delayed update", method);
+  require<ConfigError>(!plan.layout.sharding.offload_optimizer.delay_after,
+                       "{}: two models learn from the same answers, and updates that come a step later are of one: "
+                       "remove training.delayed_update",
+                       method);
 }
 
 }  // namespace nought
