@@ -91,8 +91,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "eval", "Measures how well a model predicts text: loss, perplexity, bits per byte",
       {"nought eval out/quickstart --data 'book/*.txt'", "nought eval MODEL_DIR --data corpus.tokens --ranks 2",
-       "nought eval out run.json      (the validation data of that run; of grpo, rloo and ppo: the rewards of answers)",
-       "nought eval MODEL_DIR chats.jsonl",
+       "nought eval out run.json      (that run's validation data, or rewards)", "nought eval MODEL_DIR chats.jsonl",
        "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<EvalOptions>();
   const auto as_json = std::make_shared<bool>(false);
