@@ -3,6 +3,7 @@
 
 #include "support/golden.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,14 +41,20 @@ TEST(TorchArchive, is_told_from_safetensors_whose_header_is_as_long) {
   EXPECT_FALSE(is_old_torch_file(begins("\x80\x02\0\0\0\0\0\0{\""sv)));
 }
 
+std::string refusal(const std::string& name) {
+  return message_of<IoError>([&] { SafetensorsFile file(file_of(name)); });
+}
+
 TEST(TorchArchive, runs_nothing_and_refuses_what_is_no_tensor_by_its_name) {
-  const auto refusal = [](const std::string& name) {
-    return message_of<IoError>([&] { SafetensorsFile file(file_of(name)); });
-  };
   EXPECT_THAT(refusal("command.pt"), HasSubstr("posix.system: not a part of tensors; nothing of it is run"));
   EXPECT_THAT(refusal("transposed.pt"), HasSubstr("\"w\" is a view whose elements are not in their order"));
   EXPECT_THAT(refusal("beyond.pt"), HasSubstr("\"w\" has elements 0 to 16 of a storage of 12"));
   EXPECT_THAT(refusal("compressed.pt"), HasSubstr("is compressed"));
+}
+
+/// A million entries take the sanitizers half a minute.
+NOUGHT_SIZE(medium);
+TEST(TorchArchive, bounds_what_a_small_file_unfolds_to) {
   EXPECT_THAT(refusal("many.pt"), HasSubstr("its dicts have more than 1048576 entries"))
       << "small, and 8^12 by its own";
 }

@@ -80,6 +80,7 @@ TEST_F(DeltaRules, chunks_stay_within_1e_5_of_single_steps_over_4096_tokens) {
   EXPECT_LE(max_abs_difference(op.out, expected.out), 1e-5);
 }
 
+NOUGHT_SIZE(medium);  // 20 seconds of the sanitizers
 TEST_F(DeltaRules, gradients_of_chunks_are_those_of_single_steps_in_every_dtype) {
   for_each_instruction_set([&] {
     for (const DType dtype : kCpuDTypes)

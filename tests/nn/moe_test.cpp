@@ -6,6 +6,7 @@
 
 #include "support/balance.h"
 #include "support/gradient_check.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -189,6 +190,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
   compare(layer.store.flat_values(), layer.store.flat_gradients(), "parameters");
 }
 
+NOUGHT_SIZE(medium);  // 20 seconds of the sanitizers
 TEST(Moe, has_the_gradients_of_central_differences) {
   expect_right_gradients(basic({.top_k = 2, .normalise = true}));
   expect_right_gradients(with_shared(basic({.top_k = 3}), /*gated=*/true));

@@ -69,6 +69,7 @@ TEST_P(EncoderClassifier, scores_loss_and_gradients_are_those_of_transformers) {
   }
 }
 
+NOUGHT_SIZE(medium);  // 8 seconds of the sanitizers each
 TEST_P(EncoderClassifier, fifty_steps_have_the_losses_of_torch) {
   const Context context = Context::reference();
   const std::vector<float> expected =
