@@ -69,6 +69,27 @@ PairInput read_answer_rows(const Context& context, const SafetensorsFile& file, 
   return input;
 }
 
+std::vector<float> numbers_of(const Context& context, const SafetensorsFile& file, const std::string& name,
+                              const Shape& shape) {
+  const TensorEntry& entry = file.at(name);
+  require<IoError>(entry.dtype == DType::f32 && entry.shape == shape, "{}: {} must be F32 {}, got {}{}",
+                   file.path().string(), name, shape, name_of(entry.dtype), entry.shape);
+  return file.load(name, *context.memory).to_vector<float>();
+}
+
+std::vector<std::vector<float>> numbers_by_token(const Context& context, const SafetensorsFile& file,
+                                                 const std::string& name, const PairInput& rows) {
+  std::vector<std::vector<float>> each;
+  if (file.find(name) == nullptr) return each;
+  const int64_t length = file.at("input_ids").shape[1];
+  const std::vector<float> all = numbers_of(context, file, name, {std::ssize(rows.ids), length});
+  for (size_t row = 0; row < rows.ids.size(); ++row) {  // prompts and answers begin their rows
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row) * length;
+    each.emplace_back(begin, begin + std::ssize(rows.ids[row]));
+  }
+  return each;
+}
+
 PairInput read_pair_input(const Context& context, const std::string& path, int64_t vocab_size, bool labels) {
   const SafetensorsFile file(path);
   PairInput input = read_answer_rows(context, file, vocab_size);

@@ -27,6 +27,12 @@ PairInput read_pair_input(const Context& context, const std::string& path, int64
 
 /// The rows of input_ids, of any number, as read_pair_input() reads them.
 PairInput read_answer_rows(const Context& context, const SafetensorsFile& file, int64_t vocab_size);
+/// The numbers of a tensor that must be f32 of this shape. IoError.
+std::vector<float> numbers_of(const Context& context, const SafetensorsFile& file, const std::string& name,
+                              const Shape& shape);
+/// The numbers of the tokens of each row in a tensor [rows, length] f32; empty if the file has none. IoError.
+std::vector<std::vector<float>> numbers_by_token(const Context& context, const SafetensorsFile& file,
+                                                 const std::string& name, const PairInput& rows);
 
 /// This rank's pairs in so many micro-batches, which are as many on each rank. reference: by row, or empty. Sequences
 /// have the numbers of their rows.

@@ -20,17 +20,6 @@ std::vector<float> floats(const Context& context, const SafetensorsFile& file, c
   return file.load(name, *context.memory).to_vector<float>();
 }
 
-/// The numbers of each row's tokens: prompts and answers begin their rows.
-std::vector<std::vector<float>> by_token(const std::vector<float>& values, const PairInput& rows) {
-  const size_t length = values.size() / rows.ids.size();
-  std::vector<std::vector<float>> each;
-  for (size_t row = 0; row < rows.ids.size(); ++row) {
-    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * length);
-    each.emplace_back(begin, begin + std::ssize(rows.ids[row]));
-  }
-  return each;
-}
-
 }  // namespace
 
 PolicyInput read_policy_input(const Context& context, const std::string& path, int64_t vocab_size,
@@ -51,15 +40,14 @@ PolicyInput read_policy_input(const Context& context, const std::string& path, i
                      functions);
     input.weights.assign(weights.begin(), weights.end());
   }
-  if (file.find("old_per_token_logps"))
-    input.written = by_token(floats(context, file, "old_per_token_logps", rows), input.rows);
+  input.written = numbers_by_token(context, file, "old_per_token_logps", input.rows);
   if (!plan.has_reference()) return input;
   require<IoError>(file.find("ref_per_token_logps") != nullptr,
                    "{}: has no ref_per_token_logps, which alignment.beta asks for", path);
   require<IoError>(!plan.penalises_divergence() || !input.written.empty(),
                    "{}: has no old_per_token_logps, whose distance from the reference the rewards of rloo are less by",
                    path);
-  input.known = by_token(floats(context, file, "ref_per_token_logps", rows), input.rows);
+  input.known = numbers_by_token(context, file, "ref_per_token_logps", input.rows);
   return input;
 }
 

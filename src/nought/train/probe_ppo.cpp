@@ -8,32 +8,6 @@
 
 namespace nought {
 
-namespace {
-
-std::vector<float> numbers_of(const Context& context, const SafetensorsFile& file, const std::string& name,
-                              const Shape& shape) {
-  const TensorEntry& entry = file.at(name);
-  require<IoError>(entry.dtype == DType::f32 && entry.shape == shape, "{}: {} must be F32 {}, got {}{}",
-                   file.path().string(), name, shape, name_of(entry.dtype), entry.shape);
-  return file.load(name, *context.memory).to_vector<float>();
-}
-
-/// The numbers of the tokens of each row, if the file has them: prompts and answers begin their rows.
-std::vector<std::vector<float>> numbers_by_token(const Context& context, const SafetensorsFile& file,
-                                                 const std::string& name, const PairInput& rows) {
-  std::vector<std::vector<float>> each;
-  if (file.find(name) == nullptr) return each;
-  const int64_t length = file.at("input_ids").shape[1];
-  const std::vector<float> all = numbers_of(context, file, name, {std::ssize(rows.ids), length});
-  for (size_t row = 0; row < rows.ids.size(); ++row) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row) * length;
-    each.emplace_back(begin, begin + std::ssize(rows.ids[row]));
-  }
-  return each;
-}
-
-}  // namespace
-
 PpoInput read_ppo_input(const Context& context, const std::string& path, int64_t vocab_size,
                         const AlignmentPlan& plan) {
   const SafetensorsFile file(path);
@@ -55,6 +29,15 @@ PpoInput read_ppo_input(const Context& context, const std::string& path, int64_t
 }
 
 namespace {
+
+/// The two losses, and what is learned of both.
+void add_losses(const Context& context, const PpoOptions& options, double of_policy, double of_values,
+                ProbeOutput& output) {
+  const double loss = of_policy + options.value_coef * of_values;
+  for (const auto& [name, number] :
+       {std::pair{"policy_loss", of_policy}, std::pair{"value_loss", of_values}, std::pair{"loss", loss}})
+    add_numbers(context, name, {}, std::span(&number, 1), output);
+}
 
 /// Answers that are probed, and this rank's batches of them.
 struct ProbedAnswers {
@@ -168,10 +151,7 @@ ProbeOutput probe_ppo(ShardedModel& model, Decoder& decoder, ValueModel& values,
   add_rows(
       context, "advantages", probed, 0,
       [&](size_t row) { return std::span<const double>(targets->answers[row].advantages); }, output);
-  const double value_loss = weighed / whole.value_coef, loss = policy_loss + plan.ppo->options.value_coef * value_loss;
-  for (const auto& [name, number] :
-       {std::pair{"policy_loss", policy_loss}, std::pair{"value_loss", value_loss}, std::pair{"loss", loss}})
-    add_numbers(context, name, {}, std::span(&number, 1), output);
+  add_losses(context, plan.ppo->options, policy_loss, weighed / whole.value_coef, output);
   return output;
 }
 
@@ -256,10 +236,7 @@ ProbeOutput probe_ppo_numbers(const Context& context, const std::string& path, c
        {std::pair{"rewards", &rewards}, std::pair{"advantages", &advantages}, std::pair{"returns", &returns},
         std::pair{"grad.new_logprobs", &slopes}, std::pair{"grad.new_values", &value_slopes}})
     add_numbers(context, name, shape, *numbers, output);
-  const double loss = policy_loss + options.value_coef * value_loss;
-  for (const auto& [name, number] :
-       {std::pair{"policy_loss", policy_loss}, std::pair{"value_loss", value_loss}, std::pair{"loss", loss}})
-    add_numbers(context, name, {}, std::span(&number, 1), output);
+  add_losses(context, options, policy_loss, value_loss, output);
   return output;
 }
 
