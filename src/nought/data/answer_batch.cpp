@@ -73,6 +73,18 @@ void fill_up(int64_t length, int64_t most_positions, Row& row) {
   if (!row.known.empty()) row.known.resize(size, 0);
 }
 
+/// The batch of a row, which is filled up.
+Batch batch_of(Memory& memory, const AnswerBatchOptions& options, Row& row, BatchSequences sequences) {
+  const bool empty = row.ids.empty();
+  fill_up(std::max<int64_t>(options.length, 1), options.most_positions, row);
+  Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
+  batch.document_starts.push_back(std::move(row.starts));
+  batch.placeholder = empty;
+  sequences.of_target = in_one_row(memory, row.of_target);
+  batch.sequences = std::move(sequences);
+  return batch;
+}
+
 }  // namespace
 
 Interval scored_tokens(std::span<const int32_t> ids, const AnswerBatchOptions& options) {
@@ -101,17 +113,11 @@ Batch batch_of_answers(Memory& memory, std::span<const JudgedAnswer> answers, co
                              .label = answers[i].label,
                              .wanted = {answers[i].wanted.begin(), answers[i].wanted.end()}});
   }
-  const bool empty = row.ids.empty();
-  fill_up(std::max<int64_t>(options.length, 1), options.most_positions, row);
-  Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
-  batch.document_starts.push_back(std::move(row.starts));
-  batch.placeholder = empty;
-  sequences.of_target = in_one_row(memory, row.of_target);
+  Batch batch = batch_of(memory, options, row, std::move(sequences));
   if (options.ld_alpha) batch.weights = in_one_row(memory, row.weights);
-  if (options.likelihood != 0) sequences.likelihood = in_one_row(memory, row.likelihood);
-  if (!row.written.empty()) sequences.written = in_one_row(memory, row.written);
-  if (!row.known.empty()) sequences.known = in_one_row(memory, row.known);
-  batch.sequences = std::move(sequences);
+  if (options.likelihood != 0) batch.sequences.likelihood = in_one_row(memory, row.likelihood);
+  if (!row.written.empty()) batch.sequences.written = in_one_row(memory, row.written);
+  if (!row.known.empty()) batch.sequences.known = in_one_row(memory, row.known);
   return batch;
 }
 
@@ -126,14 +132,7 @@ Batch batch_of_places(Memory& memory, std::span<const ValuedAnswer> answers, con
       sequences.all.push_back({.number = answer.number + place - answer.places.begin, .targets = 1});
     }
   }
-  const bool empty = row.ids.empty();
-  fill_up(std::max<int64_t>(options.length, 1), options.most_positions, row);
-  Batch batch{.input_ids = in_one_row(memory, row.ids), .targets = in_one_row(memory, row.targets)};
-  batch.document_starts.push_back(std::move(row.starts));
-  batch.placeholder = empty;
-  sequences.of_target = in_one_row(memory, row.of_target);
-  batch.sequences = std::move(sequences);
-  return batch;
+  return batch_of(memory, options, row, std::move(sequences));
 }
 
 }  // namespace nought
