@@ -10,9 +10,7 @@ namespace {
 /// The format pack-quantized of compressed-tensors: a stream of codes for each row.
 class PackQuantized final : public FolderFormat {
  public:
-  void check(const MatrixRule& rule) const override {
-    require<ConfigError>(!rule.act_order, "--format compressed-tensors has no place for --desc-act: gptq has");
-  }
+  void check(const MatrixRule& rule) const override { require_plain_order(rule, "compressed-tensors"); }
   bool takes(const Shape& shape, const MatrixRule& rule) const override {
     return shape[1] % rule.group_of(shape[1]) == 0;
   }
@@ -71,7 +69,7 @@ class IntQuantized final : public FolderFormat {
     require<ConfigError>(rule.grid.symmetric, "--format int8 has no zero points: leave out --asym");
     require<ConfigError>(rule.group_size == -1, "--format int8 has a scale for each row, got --group-size {}",
                          rule.group_size);
-    require<ConfigError>(!rule.act_order, "--format int8 has no place for --desc-act: gptq has");
+    require_plain_order(rule, "int8");
   }
   bool takes(const Shape& /*shape*/, const MatrixRule& /*rule*/) const override { return true; }
   std::vector<TensorSpec> specs(const std::string& module, const Shape& shape,
@@ -104,11 +102,9 @@ OrderedJson compressed_config(std::string_view format, const OrderedJson& weight
                           {"input_activations", inputs},
                           {"output_activations", nullptr},
                           {"format", format}};
-  std::vector<std::string> ignore = modules.dense;
-  ignore.insert(ignore.end(), modules.routers.begin(), modules.routers.end());
-  ignore.emplace_back("lm_head");
-  return {{"quant_method", "compressed-tensors"},  {"format", format}, {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}}, {"ignore", ignore}, {"kv_cache_scheme", nullptr},
+  return {{"quant_method", "compressed-tensors"}, {"format", format},
+          {"quantization_status", "compressed"},  {"config_groups", {{"group_0", group}}},
+          {"ignore", modules.left_dense()},       {"kv_cache_scheme", nullptr},
           {"global_compression_ratio", nullptr}};
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nought/quantize/compressed_formats.h"
+#include "nought/quantize/format_values.h"
 
 namespace nought {
 
@@ -19,7 +20,7 @@ void write_bytes(HfFolderWriter& writer, Memory& memory, const std::string& name
 void require_plain(const MatrixRule& rule, std::string_view format, int bits) {
   require<ConfigError>(rule.grid.bits == bits, "--format {} has {} bits, got {}", format, bits, rule.grid.bits);
   require<ConfigError>(rule.grid.symmetric, "--format {} has no zero points: leave out --asym", format);
-  require<ConfigError>(!rule.act_order, "--format {} has no place for --desc-act: gptq has", format);
+  require_plain_order(rule, format);
 }
 
 class Fp8Squares final : public FolderFormat {
@@ -44,18 +45,15 @@ class Fp8Squares final : public FolderFormat {
     std::vector<float> scales;
     for (int64_t row = 0; row < matrix.rows; row += matrix.group_size)
       for (int64_t group = 0; group < matrix.groups(); ++group) scales.push_back(matrix.grid(row, group).scale);
-    const Shape shape{std::ssize(scales) / matrix.groups(), matrix.groups()};
-    writer.write(module + ".weight_scale_inv", Tensor::of<float>(memory, shape, scales, Category::workspace));
+    write_values(writer, memory, module + ".weight_scale_inv", {std::ssize(scales) / matrix.groups(), matrix.groups()},
+                 scales);
   }
   OrderedJson config(const MatrixRule& rule, const FolderModules& modules) const override {
-    std::vector<std::string> dense = modules.dense;
-    dense.insert(dense.end(), modules.routers.begin(), modules.routers.end());
-    dense.emplace_back("lm_head");
     return {{"quant_method", "fp8"},
             {"fmt", "e4m3"},
             {"activation_scheme", "dynamic"},
             {"weight_block_size", {rule.group_size, rule.group_size}},
-            {"modules_to_not_convert", dense}};
+            {"modules_to_not_convert", modules.left_dense()}};
   }
 };
 

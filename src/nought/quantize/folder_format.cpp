@@ -90,7 +90,7 @@ class AwqFormat final : public FolderFormat {
   MatrixRule usual() const override { return {.grid = {.symmetric = false}}; }
   void check(const MatrixRule& rule) const override {
     require<ConfigError>(rule.grid.bits == 4, "--format awq has 4 bits, got {}", rule.grid.bits);
-    require<ConfigError>(!rule.act_order, "--format awq has no place for --desc-act: gptq has");
+    require_plain_order(rule, "awq");
   }
   bool takes(const Shape& shape, const MatrixRule& rule) const override {
     return shape[0] % kRows == 0 && shape[1] % rule.group_of(shape[1]) == 0;
@@ -146,6 +146,17 @@ class AwqFormat final : public FolderFormat {
 const std::vector<std::string>& folder_format_names() {
   static const std::vector<std::string> names{"gptq", "awq", "compressed-tensors", "int8", "fp8", "mxfp4"};
   return names;
+}
+
+std::vector<std::string> FolderModules::left_dense() const {
+  std::vector<std::string> all = dense;
+  all.insert(all.end(), routers.begin(), routers.end());
+  all.emplace_back("lm_head");
+  return all;
+}
+
+void require_plain_order(const MatrixRule& rule, std::string_view format) {
+  require<ConfigError>(!rule.act_order, "--format {} has no place for --desc-act: gptq has", format);
 }
 
 bool FolderFormat::wants(const Parameter& parameter) const {

@@ -19,7 +19,12 @@ struct FolderModules {
   std::vector<std::string> dense;    // those whose matrix stayed as it was
   std::vector<std::string> codes;    // what those in codes are called within their layers: "mlp.up_proj"
   std::vector<std::string> routers;  // what chooses experts, which is never in codes
+
+  /// All that a reader must leave as it is, the head too.
+  std::vector<std::string> left_dense() const;
 };
+/// ConfigError for columns in another order than theirs, which GPTQ's format alone has a place for.
+void require_plain_order(const MatrixRule& rule, std::string_view format);
 
 class FolderFormat {
  public:
