@@ -62,8 +62,12 @@ void write_generation_config(const ModelConfig& config, const std::filesystem::p
 
 }  // namespace
 
-WholeShapes whole_shapes(const Model& model) {
-  std::map<std::string, Shape, std::less<>> shapes;
+namespace {
+
+using ShapesByName = std::map<std::string, Shape, std::less<>>;
+
+ShapesByName shapes_by_name(const Model& model) {
+  ShapesByName shapes;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
       std::vector<std::string> names = multimodal_names(parameter.name);
@@ -71,7 +75,15 @@ WholeShapes whole_shapes(const Model& model) {
       names.push_back(parameter.name);
       for (std::string& name : names) shapes.emplace(std::move(name), parameter.placement.global);
     }
-  return [shapes = std::move(shapes)](std::string_view name) {
+  return shapes;
+}
+
+}  // namespace
+
+WholeShapes whole_shapes(const Model& model) {
+  // Nearly all folders hold whole tensors, of which nobody asks.
+  return [&model, shapes = ShapesByName()](std::string_view name) mutable {
+    if (shapes.empty()) shapes = shapes_by_name(model);
     const auto found = shapes.find(name);
     return found == shapes.end() ? std::nullopt : std::optional(found->second);
   };

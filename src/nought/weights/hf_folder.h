@@ -20,7 +20,7 @@
 
 namespace nought {
 
-/// The shapes that a model's tensors have in files, by every name that they may have there.
+/// The shapes that a model's tensors have in files, by every name that they may have there. The model outlives it.
 WholeShapes whole_shapes(const Model& model);
 
 /// The weights of a folder, as the start of a run.
