@@ -80,8 +80,7 @@ struct AlignmentConfig {
       "what is learned from: sft (the likelihood of texts and conversations), pairs of a chosen and a rejected answer "
       "(dpo, orpo, cpo; reward: a model that scores them), answers with labels (kto), texts with labels (classify: "
       "a classifier of transformers), answers that the model writes itself (grpo, rloo, ppo), or what a teacher says "
-      "of "
-      "answers (gkd)");
+      "of answers (gkd)");
     v("loss_type", loss_type,
       "dpo: sigmoid (default), hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, "
       "discopop, sft or sigmoid_norm, or a list of them, which are added; cpo: sigmoid, hinge, ipo or simpo; kto: kto "
@@ -175,9 +174,7 @@ struct AlignmentConfig {
     v("max_new_tokens", max_new_tokens, "gkd: the most tokens of an answer that the model writes");
     v("ref_model", ref_model,
       "dpo, kto, ppo, grpo and rloo with a beta: the folder of the reference model, of the same shape; default: the "
-      "model "
-      "that the "
-      "run begins with");
+      "model that the run begins with");
     v("precompute_ref_log_probs", precompute_ref_log_probs,
       "has no effect: what the reference model says of the answers is always computed once, before the first step");
   }

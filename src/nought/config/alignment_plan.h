@@ -109,6 +109,12 @@ struct AlignmentPlan {
   }
   /// Whether some answers are written by the model itself.
   bool writes_answers() const { return of_rewards() || (distillation && distillation->own_share > 0); }
+  /// The key that says how many tokens such an answer has at most.
+  std::string answer_length_key() const {
+    return method == AlignmentMethod::ppo   ? "alignment.response_length"
+           : method == AlignmentMethod::gkd ? "alignment.max_new_tokens"
+                                            : "alignment.max_completion_length";
+  }
   /// Whether what the reference says is asked of answers that are new in each step.
   bool keeps_reference() const { return of_rewards() && has_reference(); }
   /// Whether rewards are less where an answer's probability has left that of the reference.

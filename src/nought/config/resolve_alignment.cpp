@@ -194,28 +194,11 @@ void refuse_keys_of_scores(const Resolver& r) {
   refuse_unless(r, "problem_type", config.problem_type.given, {AlignmentMethod::classify});
 }
 
-}  // namespace
-
-namespace {
-
 /// "grpo, rloo and ppo".
 std::string names_in_words(std::span<const std::string_view> names) {
   const auto first = names.first(names.size() - 1);
   return first.empty() ? std::string(names.back()) : fmt::format("{} and {}", fmt::join(first, ", "), names.back());
 }
-
-}  // namespace
-
-void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods) {
-  const AlignmentMethod own = r.plan.alignment.method;
-  std::vector<std::string_view> names;
-  for (const AlignmentMethod each : methods) names.push_back(enum_name(each));
-  require<ConfigError>(!given || std::find(methods.begin(), methods.end(), own) != methods.end(),
-                       "{}: only {} read{} it: remove it", r.origins.place(std::string("alignment.") + key),
-                       names_in_words(names), names.size() > 1 ? "" : "s");
-}
-
-namespace {
 
 std::string describe_ppo(const AlignmentPlan& plan) {
   const PpoOptions& options = plan.ppo->options;
@@ -230,6 +213,24 @@ std::string describe_ppo(const AlignmentPlan& plan) {
 }
 
 }  // namespace
+
+void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods) {
+  const AlignmentMethod own = r.plan.alignment.method;
+  std::vector<std::string_view> names;
+  for (const AlignmentMethod each : methods) names.push_back(enum_name(each));
+  require<ConfigError>(!given || std::find(methods.begin(), methods.end(), own) != methods.end(),
+                       "{}: only {} read{} it: remove it", r.origins.place(std::string("alignment.") + key),
+                       names_in_words(names), names.size() > 1 ? "" : "s");
+}
+
+void require_room_for_prompts(const Resolver& r) {
+  const AlignmentPlan& plan = r.plan.alignment;
+  const int64_t most = plan.policy_loss.max_completion_length, length = r.plan.layout.seq_length;
+  require<ConfigError>(most < length,
+                       "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
+                       "(alignment.max_length, or what the model knows)",
+                       r.origins.place(plan.answer_length_key()), most, length);
+}
 
 std::string AlignmentPlan::describe() const {
   std::string text{enum_name(method)};

@@ -51,11 +51,7 @@ void check_distillation(const Resolver& r) {
   require<ConfigError>(layout.context_ranks == 1,
                        "{}: what a teacher says of whole answers is not cut by cp_size or sp_size: set it to 1",
                        method);
-  const int64_t most = alignment.policy_loss.max_completion_length;
-  require<ConfigError>(!alignment.writes_answers() || alignment.teacher_model.empty() || most < layout.seq_length,
-                       "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
-                       "(alignment.max_length, or what the model knows)",
-                       r.origins.place("alignment.max_new_tokens"), most, layout.seq_length);
+  if (alignment.writes_answers() && !alignment.teacher_model.empty()) require_room_for_prompts(r);
 }
 
 }  // namespace nought

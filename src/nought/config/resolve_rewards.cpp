@@ -226,7 +226,7 @@ void check_rewards(const Resolver& r) {
   const AlignmentPlan& alignment = r.plan.alignment;
   if (!alignment.of_rewards() || alignment.rewards.empty()) return;
   const Layout& layout = r.plan.layout;
-  const int64_t batch = layout.train_batch(), most = alignment.policy_loss.max_completion_length;
+  const int64_t batch = layout.train_batch();
   require<ConfigError>(batch % alignment.generations == 0,
                        "{}: groups of {} answers do not divide the {} answers of a step (micro batch {} x accumulation "
                        "{} x {} ranks): change one of them",
@@ -237,11 +237,7 @@ void check_rewards(const Resolver& r) {
           (alignment.steps_per_generation > 0 && alignment.steps_per_generation % layout.accumulation == 0),
       "{} = {}: answers are written for whole steps, which have {} micro-batches each: make it a multiple of that",
       r.origins.place("alignment.steps_per_generation"), alignment.steps_per_generation, layout.accumulation);
-  require<ConfigError>(most < layout.seq_length,
-                       "{} = {} leaves no token for a prompt: a prompt and its answer have at most {} tokens "
-                       "(alignment.max_length, or what the model knows)",
-                       r.origins.place(alignment.ppo ? "alignment.response_length" : "alignment.max_completion_length"),
-                       most, layout.seq_length);
+  require_room_for_prompts(r);
 }
 
 }  // namespace nought

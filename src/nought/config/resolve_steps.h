@@ -32,6 +32,8 @@ void check_pair_data(Resolver& r);
 void check_alignment(const Resolver& r);
 /// ConfigError for a key of the section that is given, but not read by the run's method.
 void refuse_unless(const Resolver& r, const char* key, bool given, std::initializer_list<AlignmentMethod> methods);
+/// ConfigError if an answer that the model writes may be as long as its sequence.
+void require_room_for_prompts(const Resolver& r);
 
 // resolve_distillation.cpp
 /// What gkd reads.

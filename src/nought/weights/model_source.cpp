@@ -195,8 +195,8 @@ RunPlan with_length_of(RunPlan plan, const ModelConfig& config) {
   if (before != 0) layout.row_tokens = layout.row_tokens / before * layout.seq_length;
   const int64_t most = plan.alignment.policy_loss.max_completion_length;
   require<ConfigError>(!plan.alignment.writes_answers() || most < layout.seq_length,
-                       "alignment.max_completion_length {} leaves no token for a prompt: the model knows {} positions",
-                       most, layout.seq_length);
+                       "{} {} leaves no token for a prompt: the model knows {} positions",
+                       plan.alignment.answer_length_key(), most, layout.seq_length);
   const Resolved length{"data.seq_length", fmt::format("{}", layout.seq_length), kModelLength};
   const auto row = std::ranges::find(plan.resolved, length.key, &Resolved::key);
   if (row == plan.resolved.end())
