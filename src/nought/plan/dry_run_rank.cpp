@@ -192,7 +192,7 @@ DryRunValueModel::DryRunValueModel(const ModelConfig& config, const Layout& layo
       decoder_(config, layout.recompute, {},
                ModelRanks(rank.mesh, layout.sequence_parallel,
                           pipeline_cut_of(layout.pipeline, config, layout.seq_length), layout.context_method)),
-      model_(context_, rank.mesh, decoder_, value_sharding(layout)),
+      model_(context_, rank.mesh, decoder_, layout.sharding_options()),
       engine_(model_) {
   engine_.set_schedule(schedules);
 }

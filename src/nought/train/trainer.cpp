@@ -65,7 +65,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  : nullptr),
       reference_(make_reference()),
       judges_(plan_.alignment.of_rewards() ? std::make_unique<AnswerJudges>(plan_, mesh_, context) : nullptr),
-      values_(plan_.alignment.ppo ? std::make_unique<ValueModel>(plan_, value_sharding(plan_.layout), mesh_, context)
+      values_(plan_.alignment.ppo ? std::make_unique<ValueModel>(plan_, plan_.layout.sharding_options(), mesh_, context)
                                   : nullptr),
       policy_(plan_.alignment.of_rewards()
                   ? std::make_unique<PolicyRun>(plan_, data_, batch_layout(plan, mesh_, nullptr), model_, decoder_,

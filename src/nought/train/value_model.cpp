@@ -56,8 +56,6 @@ void check_value_model(const RunPlan& given, int64_t vocab_size, const Tokenizer
   });
 }
 
-ShardingOptions value_sharding(const Layout& layout) { return layout.sharding_options(); }
-
 ValueModel::ValueModel(const RunPlan& plan, const ShardingOptions& sharding, const Mesh& mesh, const Context& context)
     : plan_(plan),
       decoder_(value_model_config(plan), plan.layout.recompute, {},

@@ -29,15 +29,13 @@ inline constexpr const char* kValueModelFolder = "value_model";
 /// The config of the value model of a plan. ConfigError unless the run's ranks can share it, or if its head has more
 /// labels than one.
 ModelConfig value_model_config(const RunPlan& plan);
-/// ConfigError unless it reads the tokens that a model with this vocabulary and tokenizer writes, as many as sequences
-/// of the run have.
+/// ConfigError unless it reads the tokens that a model with this vocabulary and tokenizer writes, and as many at once
+/// as the run's sequences have.
 void check_value_model(const RunPlan& plan, int64_t vocab_size, const Tokenizer& tokenizer);
-/// What a value model takes over the ranks of `layout`.
-ShardingOptions value_sharding(const Layout& layout);
 
 class ValueModel {
  public:
-  /// sharding: see value_sharding(). Collective, as are all others but config().
+  /// sharding: of a run the options of its layout. Collective, as are all others but config().
   ValueModel(const RunPlan& plan, const ShardingOptions& sharding, const Mesh& mesh, const Context& context);
   ValueModel(const ValueModel&) = delete;
   ValueModel& operator=(const ValueModel&) = delete;

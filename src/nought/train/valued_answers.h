@@ -50,7 +50,7 @@ class ValuedAnswers {
   int64_t most_tokens_;
   ValueModel& model_;
   std::vector<int64_t> places_;  // the number of the first place of each answer; one more at the end
-  std::vector<double> values_;   // of all places
+  std::vector<double> values_;   // the value of each place
   std::shared_ptr<PpoTargets> targets_ = std::make_shared<PpoTargets>();
   NamedNumbers metrics_;
 };
