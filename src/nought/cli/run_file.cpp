@@ -110,6 +110,9 @@ std::string judge_text(const InitAnswers& answers) {
 )";
 }
 
+/// Answers to one prompt, which are compared with each other: TRL's defaults.
+int64_t answers_of_group(RunKind kind) { return kind == RunKind::ppo ? 1 : kind == RunKind::rloo ? 2 : 8; }
+
 std::string rewards_text(const InitAnswers& answers) {
   const int64_t most = answers.seq_length / 2;
   const std::string length = fmt::format(": {},  // the most tokens of an answer\n", most);
@@ -123,7 +126,7 @@ std::string rewards_text(const InitAnswers& answers) {
     own = fmt::format(
               "    \"num_generations\": {},  // the answers to a prompt, which are compared with each other\n"
               "    \"max_completion_length\"",
-              answers.kind == RunKind::rloo ? 2 : 8) +
+              answers_of_group(answers.kind)) +
           length;
   return fmt::format(
       R"(  // Rewards of answers that the model writes itself, with TRL's keys. docs/alignment.md.
@@ -234,7 +237,7 @@ RunPace pace_of(const InitAnswers& answers) {
   int64_t sequences = recipe.sequences;
   if (learns_rewards(answers.kind)) {
     // Groups of answers are whole, and no step takes more prompts than there are.
-    const int64_t group = answers.kind == RunKind::ppo ? 1 : answers.kind == RunKind::rloo ? 2 : 8;
+    const int64_t group = answers_of_group(answers.kind);
     if (answers.samples > 0) sequences = std::min(sequences, group * answers.samples);
     const int64_t micro = std::max(group, std::min<int64_t>(8, sequences / answers.ranks / group * group));
     return {micro, std::max<int64_t>(1, sequences / (micro * answers.ranks)), 1};
