@@ -321,7 +321,7 @@ class DcpReader {
   std::string source_;
   Pickle pickle_;
   std::map<std::pair<std::string, Numbers>, Place> places_;
-  std::map<std::string, Place> settings_;  // of the optimizer's groups
+  std::map<std::string, Place> settings_;  // what the optimizer was told, by "param_groups.KEY"
 };
 
 fs::path dcp_in(const fs::path& folder) {

@@ -17,7 +17,7 @@ using Kind = PickleValue::Kind;
 struct NumberedParameter {
   std::string name;
   Shape shape;
-  Interval bytes;  // of the module's, in the file
+  Interval bytes;  // where the file has the module's values
 };
 using NumberedGroups = std::vector<std::vector<NumberedParameter>>;
 

@@ -35,12 +35,12 @@ struct ForeignRun {
 
   TensorPieces weights;                                         // fp32 masters where there are any
   std::map<std::string, TensorPieces> states = {};              // "exp_avg" -> by the names of the weights
-  std::map<std::string, Shape, std::less<>> whole_shapes = {};  // of tensors that tensor parallel ranks cut, if it says
-  std::map<std::string, std::string> second_names = {};         // of tied weights -> their first
+  std::map<std::string, Shape, std::less<>> whole_shapes = {};  // what ranks have slices of, if it says so
+  std::map<std::string, std::string> second_names = {};         // a tied weight's other names -> its first
   std::string writer = {};                                      // "DeepSpeed 0.19.8, ZeRO stage 2 on 2 ranks"
   std::string optimizer = {};             // the type that its configuration names; "" where it names none
-  std::vector<ForeignGroup> groups = {};  // of parameters, each of them once
-  int64_t updates = 0, skipped = 0;       // of the optimizer, and steps without one
+  std::vector<ForeignGroup> groups = {};  // the optimizer's settings for groups of parameters, none twice
+  int64_t updates = 0, skipped = 0;       // updates of the optimizer, and steps without one
   std::optional<ForeignLossScale> loss_scale = {};
   bool scheduled = false;  // it has the state of a schedule
 

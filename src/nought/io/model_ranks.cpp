@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "nought/base/error.h"
 #include "nought/io/strict_json.h"
 
@@ -52,9 +54,7 @@ Cut cut_of(const std::string& name, const std::vector<Shape>& slices, const std:
     if (is_of_joined_layers(name)) return {.unknown = "it holds several layers, and each of them was cut"};
     return {.dim = dim, .whole = *whole};
   }
-  std::string shapes;
-  for (const Shape& slice : slices) shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", slice);
-  return {.unknown = fmt::format("slices {} do not join to {}", shapes, *whole)};
+  return {.unknown = fmt::format("slices {} do not join to {}", fmt::join(slices, ", "), *whole)};
 }
 
 /// Where the elements of a slice, flattened, lie in the whole tensor: rows of `row` elements, `stride` after each

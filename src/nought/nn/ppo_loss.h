@@ -30,11 +30,11 @@ struct EnumNames<KlEstimator> {
 struct PpoOptions {
   double kl_coef = 0.05;  // what the divergence from the reference takes off the reward of each token
   KlEstimator kl_estimator = KlEstimator::k1;
-  bool whitens_rewards = false;                    // rewards get variance 1
-  double gamma = 1, lam = 0.95;                    // of generalized advantage estimation (arXiv 1506.02438)
-  double clip = 0.2;                               // how far ratios go from 1 before they are clipped
-  double value_clip = 0.2;                         // how far values go from the old ones
-  double value_coef = 0.1;                         // what the loss of the value model counts
+  bool whitens_rewards = false;  // rewards get variance 1
+  double gamma = 1, lam = 0.95;  // gamma and lambda of generalized advantage estimation (arXiv 1506.02438)
+  double clip = 0.2;             // how far ratios go from 1 before they are clipped
+  double value_clip = 0.2;       // how far values go from the old ones
+  double value_coef = 0.1;       // what the loss of the value model counts
   std::optional<double> missing_eos_penalty = {};  // what answers without an end lose of their score
 };
 

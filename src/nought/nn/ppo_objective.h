@@ -1,5 +1,5 @@
-// The losses of proximal policy optimization (nn/ppo_loss.h) as objectives: of a policy over the tokens of answers, and
-// of a value model over the places of their tokens.
+// The losses of proximal policy optimization (nn/ppo_loss.h) as objectives: a policy's over the tokens of answers, and
+// a value model's over the places of their tokens.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace nought {
 struct PpoTargets {
   struct OfAnswer {
     int64_t begin = 0;                    // the place of its first token in its text
-    std::vector<float> written = {};      // of each token: the log-probability under the policy that wrote it,
-    std::vector<double> advantages = {};  // and what it is worth
+    std::vector<float> written = {};      // the log-probability of each token under the policy that wrote it
+    std::vector<double> advantages = {};  // what each token is worth
   };
   std::vector<OfAnswer> answers = {};
-  std::vector<double> old_values = {}, returns = {};  // of all places that have values, by their numbers
+  std::vector<double> old_values = {}, returns = {};  // what each place that has a value has, by its number
 };
 
 /// Sums over the tokens of the batches of a step and over the values, as far as this rank has them.

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "nought/io/strict_json.h"
 #include "nought/optim/optimizer.h"
 
@@ -20,13 +22,6 @@ bool is_adam(const std::string& optimizer) {
   std::string name;
   for (const char c : optimizer) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return std::ranges::count(std::array{"", "adam", "adamw", "fusedadam", "deepspeedcpuadam", "torch_adam"}, name) > 0;
-}
-
-template <class Values>
-std::string listed(const Values& values, std::string_view between) {
-  std::string text;
-  for (const auto& each : values) text += fmt::format("{}{}", text.empty() ? "" : between, each);
-  return text;
 }
 
 /// What a run has of one state. nullptr for nothing.
@@ -113,7 +108,7 @@ std::string ForeignStates::changes() const {
     // Groups without a decay are those of norms and biases.
     if (value == &ForeignGroup::weight_decay && then.size() > 1) then.erase(0);
     if (!then.empty() && then != std::set{now})
-      lines.push_back(fmt::format("{} was {} and is {}", key, listed(then, " and "), now));
+      lines.push_back(fmt::format("{} was {} and is {}", key, fmt::join(then, " and "), now));
   };
   compare("adam_beta1", &ForeignGroup::beta1, adam.beta1);
   compare("adam_beta2", &ForeignGroup::beta2, adam.beta2);
@@ -132,7 +127,7 @@ std::string ForeignStates::changes() const {
   if (lines.empty()) return "";
   return fmt::format(
       "{}: the optimizer goes on otherwise than it was: {}: set them in \"training\", unless that is meant",
-      folder_.string(), listed(lines, ", "));
+      folder_.string(), fmt::join(lines, ", "));
 }
 
 std::vector<std::string> ForeignStates::describe() const {
