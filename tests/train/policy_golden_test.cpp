@@ -3,12 +3,16 @@
 #include <cmath>
 
 #include "support/golden.h"
+#include "support/message_of.h"
+#include "support/temp_folder.h"
 #include "support/training_case.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/data/answer_batch.h"
 #include "nought/engine/model_schedule.h"
 #include "nought/engine/sequence_pass.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/train/probe_policy.h"
 #include "nought/weights/model_source.h"
 
@@ -201,6 +205,23 @@ TEST(PolicyGolden, what_a_model_says_of_each_token_is_put_together_on_every_layo
       return 0;
     });
   }
+}
+
+TEST(PolicyGolden, numbers_of_fewer_tokens_than_rows_have_are_refused) {
+  const Context context = Context::cpu();
+  const SafetensorsFile whole(golden());
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const char* name : {"input_ids", "completion_mask", "attention_mask", "rewards"})
+    if (whole.find(name) != nullptr) tensors.emplace_back(name, whole.load(name, *context.memory));
+  const Shape rows = whole.at("input_ids").shape;
+  tensors.emplace_back("old_per_token_logps", context.zeros({rows[0], rows[1] - 1}, DType::f32));
+  const test::TempFolder folder;
+  const std::string path = (folder.path() / "short.safetensors").string();
+  save_safetensors(path, tensors);
+  EXPECT_THAT(test::message_of<IoError>([&] {
+                read_policy_input(context, path, ModelSource(policy()).config().vocab_size, plan_of("dapo"));
+              }),
+              ::testing::HasSubstr(fmt::format("old_per_token_logps must be F32 {}", rows)));
 }
 
 }  // namespace
