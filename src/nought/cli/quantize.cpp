@@ -76,7 +76,7 @@ void check_flags(const QuantizeFlags& flags) {
                        flags.seq_length.value_or(0));
   const RoundingMethod method = method_of(flags);
   if (flags.in_groups()) {
-    rule_of(flags);
+    const MatrixRule rule = rule_of(flags);
     require<ConfigError>(flags.type.empty(), "--type {} is for --format gguf or bitsandbytes; {} has --bits",
                          flags.type, flags.format);
     const bool scales = method == RoundingMethod::awq || method == RoundingMethod::smoothquant;
@@ -92,6 +92,7 @@ void check_flags(const QuantizeFlags& flags) {
         !flags.calibration.empty() ? "--calibration"
         : flags.act_order          ? "--desc-act"
                                    : "--damping");
+    require_has_place(flags.format, method, rule);
     return;
   }
   require<ConfigError>(method == RoundingMethod::rtn, "--format {}: --method {} is for {}; leave out --calibration",

@@ -369,6 +369,14 @@ int64_t dense_bytes(const ModelSource& source) {
   return bytes;
 }
 
+void require_has_place(std::string_view format, RoundingMethod method, const MatrixRule& rule) {
+  make_folder_format(format)->check(rule);
+  const bool scales = method == RoundingMethod::awq || method == RoundingMethod::smoothquant;
+  require<ConfigError>(!scales || rule.grid.codes == CodeTable::natural,
+                       "--method {} scales columns for whole numbers; --format {} has floats: gptq or rtn",
+                       name_of(method), format);
+}
+
 QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder, const QuantizeOptions& options,
                               const Context& context, const std::function<void(int64_t block, int64_t blocks)>& said) {
   source.config().require_language_model(source.folder().string());
@@ -379,11 +387,7 @@ QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder,
   require<ConfigError>(options.method == RoundingMethod::rtn || !options.calibration.empty(),
                        "--method {} goes by the inputs of a calibration text: --calibration FILE",
                        name_of(options.method));
-  make_folder_format(options.format, source.config().family)->check(options.rule);
-  const bool scales = options.method == RoundingMethod::awq || options.method == RoundingMethod::smoothquant;
-  require<ConfigError>(!scales || options.rule.grid.codes == CodeTable::natural,
-                       "--method {} scales columns for whole numbers; --format {} has floats: gptq or rtn",
-                       name_of(options.method), options.format);
+  require_has_place(options.format, options.method, options.rule);
   return ModelQuantizer(source, folder, options, context).run(said);
 }
 

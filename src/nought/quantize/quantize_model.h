@@ -28,6 +28,9 @@ enum class RoundingMethod : uint8_t {
 /// "gptq"
 std::string_view name_of(RoundingMethod method);
 
+/// ConfigError for a rule or a method that the format has no place for, whatever the model.
+void require_has_place(std::string_view format, RoundingMethod method, const MatrixRule& rule);
+
 struct QuantizeOptions {
   std::string format = "gptq";  // see folder_format_names()
   RoundingMethod method = RoundingMethod::gptq;
