@@ -73,6 +73,7 @@ MpiWorld::~MpiWorld() {
   }
 }
 
+void MpiWorld::cancel(const std::string& why) { MpiEngine::instance().cancel(why); }
 void MpiWorld::abort(int code) { MpiEngine::instance().abort(code); }
 
 Event MpiNative::all_reduce(Tensor tensor) {

@@ -50,6 +50,8 @@ class MpiWorld {
   /// The name of each rank's host, by rank.
   const std::vector<std::string>& host_names() const { return host_names_; }
 
+  /// Has the collectives of this rank fail with this message, those that wait now and all later ones. From any thread.
+  static void cancel(const std::string& why);
   /// Ends all ranks with this exit code, from any thread and in any state of MPI, also after an exception destroyed the
   /// MpiWorld. Without MPI it ends this process. Flush your output first.
   [[noreturn]] static void abort(int code);

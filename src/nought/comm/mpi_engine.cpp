@@ -61,9 +61,8 @@ Clock::time_point Pause::after_poll() {
   if (end - poll_begin_ > kPollWithProgress) last_progress_ = end;
   if (options_.nap.count() > 0 && end - last_progress_ > options_.spin) {
     using Duration = Clock::duration;
-    const Duration shortest = options_.nap, eighth = (end - last_progress_) / 8;
-    std::this_thread::sleep_for(
-        patient_ ? std::clamp<Duration>(eighth, shortest, std::max<Duration>(shortest, kLongestNap)) : shortest);
+    const Duration shortest = options_.nap, part = (end - last_progress_) / (patient_ ? 8 : 1024);
+    std::this_thread::sleep_for(std::clamp<Duration>(part, shortest, std::max<Duration>(shortest, kLongestNap)));
     poll_begin_ = now();
   } else {
     poll_begin_ = end;
@@ -206,6 +205,15 @@ void MpiEngine::note_failure(const Call& call, const CommError& error) {
     failure_ = message;
   }
   if (!timeout) throw CommError(message);
+}
+
+void MpiEngine::cancel(const std::string& why) {
+  if (cancelled_) return;
+  {
+    const std::lock_guard guard(failure_mutex_);
+    failure_ = why;
+  }
+  cancelled_ = true;
 }
 
 void MpiEngine::progress() {

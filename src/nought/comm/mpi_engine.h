@@ -58,9 +58,10 @@ class MpiRequests {
   std::vector<int> expected_;  // bytes to receive, or -1
 };
 
-/// What a wait does between two polls: it spins for a while after progress, then sleeps. A patient one sleeps for an
-/// eighth of the time since then, up to kLongestNap: a message may come only when another rank has computed for long,
-/// and polls take the core from this one's computing.
+/// What a wait does between two polls: it spins for a while after progress, then sleeps, for a thousandth of the
+/// time since then where that is longer than a nap: ranks that serve wait for hours. A patient one sleeps for an eighth
+/// of it: a message may come only when another rank has computed for long, and polls take the core from this one's
+/// computing. Neither sleeps for more than kLongestNap.
 class Pause {
  public:
   explicit Pause(const MpiOptions& options, bool patient = false)
@@ -130,6 +131,8 @@ class MpiEngine {
   /// The time that the latest call had, for what no user calls.
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   void cancel() { cancelled_ = true; }
+  /// Likewise with a message, unless something has failed already.
+  void cancel(const std::string& why);
   [[noreturn]] void abort(int code);
 
  private:
