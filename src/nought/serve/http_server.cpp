@@ -198,7 +198,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession> {
   void flush() {
     if (writing_ || closed_) return;
     if (out_.empty()) {
-      if (!answering_ && !keeps_) linger();
+      if (!answering_ && (!keeps_ || state_.stopping)) linger();
       return;
     }
     writing_ = true;
