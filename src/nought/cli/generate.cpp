@@ -40,11 +40,7 @@ struct GenerateFlags : GenerationOptions {
       require<IoError>(std::filesystem::is_directory(folder), "--logprobs {}: {} is not a folder", logprobs,
                        folder.string());
     }
-    const ModelSource source(find_model(model_dir, adapters));
-    source.config().require_language_model(model_dir);
-    // Without --ranks, mpirun makes as many ranks as the hosts have slots.
-    if (launch.ranks || launch.hostfile.empty())
-      generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);
+    check_mesh(*this, launch, sizes);
   }
 };
 
@@ -205,16 +201,7 @@ void add_generate(CLI::App& app, Invocation& invocation) {
       ->type_name("FILE");
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
-  command
-      ->add_option("--tp", options->sizes.tensor, "How many ranks share each matrix; default: what --pp and --ep leave")
-      ->type_name("T");
-  command
-      ->add_option("--pp", options->sizes.pipeline,
-                   "How many ranks hold different layers; default: 1, or with --tp what it leaves")
-      ->type_name("P");
-  command->add_option("--ep", options->sizes.experts, "How many ranks hold different experts")
-      ->type_name("E")
-      ->capture_default_str();
+  add_mesh_options(*command, options->sizes);
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);
   command->callback([&invocation, options] {

@@ -126,6 +126,26 @@ void use_generation_config(const std::filesystem::path& folder, GenerationOption
   if (says && !line.empty()) fmt::print(stderr, "[sampling: {}]\n", line);
 }
 
+void add_mesh_options(CLI::App& command, GenerationSizes& sizes) {
+  command.add_option("--tp", sizes.tensor, "How many ranks share each matrix; default: what --pp and --ep leave")
+      ->type_name("T");
+  command
+      .add_option("--pp", sizes.pipeline,
+                  "How many ranks hold different layers; default: 1, or with --tp what it leaves")
+      ->type_name("P");
+  command.add_option("--ep", sizes.experts, "How many ranks hold different experts")
+      ->type_name("E")
+      ->capture_default_str();
+}
+
+void check_mesh(const GenerationOptions& options, const LaunchOptions& launch, const GenerationSizes& sizes) {
+  const ModelSource source(find_model(options.model_dir, options.adapters));
+  source.config().require_language_model(options.model_dir);
+  // Without --ranks, mpirun makes as many ranks as the hosts have slots.
+  if (launch.ranks || launch.hostfile.empty())
+    generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);
+}
+
 void say_choice(const std::string& choice) {
   if (!choice.empty()) fmt::print(stderr, "[model: {}]\n", choice);
 }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "nought/chat/chat_template.h"
+#include "nought/cli/launch.h"
 #include "nought/infer/generate.h"
 #include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
@@ -50,6 +51,12 @@ std::string take_generation_config(const GenerationConfig& config, GenerationOpt
 
 /// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
+
+/// Adds --tp, --pp and --ep.
+void add_mesh_options(CLI::App& command, GenerationSizes& sizes);
+
+/// What shows without the model's weights: whether there is such a model, and whether so many ranks can share it.
+void check_mesh(const GenerationOptions& options, const LaunchOptions& launch, const GenerationSizes& sizes);
 
 /// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
 void say_choice(const std::string& choice);

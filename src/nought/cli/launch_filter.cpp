@@ -83,7 +83,7 @@ void MpirunFilter::end_line(std::string& out) {
     banner_ += line_ + '\n';
   } else {
     saw_error_ = saw_error_ || starts_with(line_, "nought: error:");
-    saw_stop_ = saw_stop_ || line_ + '\n' == kStopWord;
+    saw_stop_ = saw_stop_ || line_ + '\n' == kStopWord || line_ + '\n' == kDrainWord;
     out += line_.substr(passed_) + '\n';
   }
   line_.clear();

@@ -20,8 +20,8 @@ class MpirunFilter {
 
   /// True if a rank has printed its own error.
   bool saw_error() const { return saw_error_; }
-  /// True if the ranks have said that they heed a signal (kStopWord). Behind an error it is mpirun's signal, and
-  /// dropped.
+  /// True if the ranks have said that they heed a signal (kStopWord, kDrainWord). Behind an error it is mpirun's
+  /// signal, and dropped.
   bool saw_stop() const { return saw_stop_; }
   /// The first paragraph of the most telling banner, on one line; "" if there was none.
   std::string reason() const;

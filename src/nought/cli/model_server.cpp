@@ -114,11 +114,11 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
 }
 
 struct ModelServer::Parts {
-  Parts(ServeOptions given, LoadedModel& model, const Context& context)
+  Parts(ServeOptions given, LoadedModel& model, Communicator& ranks, const Context& context)
       : options(std::move(given)),
         served(options, model),
-        engine(model.decoder(), context, model.dtype(), options.engine),
-        loop(engine, options.max_waiting),
+        engine(model.decoder(), context, model.dtype(), options.engine, &ranks),
+        loop(engine, options.max_waiting, options.heartbeat),
         api(served.model(), loop, options.engine.capacity * options.engine.sequences, options.api),
         server(
             options.host, options.port, {},
@@ -145,8 +145,8 @@ ServeOptions fitted(ServeOptions options, LoadedModel& model) {
 
 }  // namespace
 
-ModelServer::ModelServer(ServeOptions options, LoadedModel& model, const Context& context)
-    : parts_(std::make_unique<Parts>(fitted(std::move(options), model), model, context)) {}
+ModelServer::ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks, const Context& context)
+    : parts_(std::make_unique<Parts>(fitted(std::move(options), model), model, ranks, context)) {}
 ModelServer::~ModelServer() = default;
 
 const ServedModel& ModelServer::model() const { return parts_->served.model(); }
@@ -180,6 +180,11 @@ void ModelServer::run(const std::function<void(const std::atomic<bool>& failed)>
   serving.join();
   if (error) std::rethrow_exception(error);
   if (waiting_error) std::rethrow_exception(waiting_error);
+}
+
+void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks, const Context& context) {
+  const InferenceEngine::Options engine = fitted(options, model).engine;
+  CachedDecoder(model.decoder(), context, model.dtype(), engine.cache(), &ranks).follow();
 }
 
 }  // namespace nought

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,7 @@ struct ServeOptions : GenerationOptions {
   InferenceEngine::Options engine = {.sequences = 4};
   int64_t max_waiting = 128;
   double drain_seconds = 30;
+  std::chrono::milliseconds heartbeat{5000};  // see EngineLoop
   ApiOptions api = {};
 
   /// ConfigError names the option that is out of range.
@@ -35,8 +37,9 @@ std::vector<std::string> read_api_keys(const std::string& path);
 
 class ModelServer {
  public:
-  /// Listens at once. The model and the context outlive it.
-  ModelServer(ServeOptions options, LoadedModel& model, const Context& context);
+  /// Listens at once. On rank 0 of those that share the model, which leads the others. The model, they and the context
+  /// outlive it.
+  ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks, const Context& context);
   ~ModelServer();
   ModelServer(const ModelServer&) = delete;
   ModelServer& operator=(const ModelServer&) = delete;
@@ -51,5 +54,8 @@ class ModelServer {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
+
+/// What the other ranks do: they compute what the server's rank does, until it ends.
+void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks, const Context& context);
 
 }  // namespace nought

@@ -37,6 +37,10 @@ class StopSignals {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
+/// What a server of several ranks says when a signal asks it to stop.
+inline constexpr const char* kDrainWord =
+    "nought: stopping when the answers have ended; a second signal ends them at once\n";
+
 /// The exit code of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 138 for SIGUSR1.
 constexpr int exit_code_of(int signal) { return 128 + signal; }
 

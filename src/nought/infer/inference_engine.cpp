@@ -36,23 +36,23 @@ ScoredToken score_token(std::span<const float> logits, int32_t id, int64_t count
   return token;
 }
 
-InferenceEngine::InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options)
-    : decoder_(decoder),
-      context_(context),
+InferenceEngine::InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options,
+                                 Communicator* led)
+    : context_(context),
       options_(options),
-      cache_(decoder.make_cache(context, options.capacity, dtype, options.sequences, options.kv_dtype)),
-      free_(cache_.ids.size()) {
+      cache_(decoder, context, dtype, options.cache(), led),
+      free_(static_cast<size_t>(cache_.sequences())) {
   require<ConfigError>(options.max_batch_tokens >= 1, "the most tokens of a step must be at least 1, got {}",
                        options.max_batch_tokens);
   std::iota(free_.begin(), free_.end(), int64_t{0});
 }
 
 void InferenceEngine::check_prompt(std::span<const int32_t> prompt) const {
-  const int64_t vocab_size = decoder_.config().vocab_size;
+  const int64_t vocab_size = cache_.config().vocab_size;
   require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
-  require<ConfigError>(std::ssize(prompt) <= cache_.capacity,
+  require<ConfigError>(std::ssize(prompt) <= cache_.capacity(),
                        "a prompt of {} tokens does not fit the {} that there is room for", prompt.size(),
-                       cache_.capacity);
+                       cache_.capacity());
   for (const int32_t id : prompt)
     require<ConfigError>(0 <= id && id < vocab_size, "{} is not a token of the model (0 to {})", id, vocab_size - 1);
 }
@@ -86,7 +86,7 @@ int64_t InferenceEngine::take_slot(const std::vector<int32_t>& prompt) {
   auto best = free_.begin();
   int64_t most = -1;
   for (auto each = free_.begin(); each != free_.end(); ++each) {
-    const std::vector<int32_t>& ids = cache_.ids[static_cast<size_t>(*each)];
+    const std::vector<int32_t>& ids = cache_.ids(*each);
     const int64_t common = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first - ids.begin();
     if (common > most) best = each, most = common;
   }
@@ -100,7 +100,7 @@ void InferenceEngine::admit(int64_t room) {
     Sequence sequence = std::move(waiting_.front());
     waiting_.pop_front();
     sequence.slot = take_slot(sequence.request.prompt);
-    decoder_.keep_first(cache_, sequence.slot, common_tokens(sequence.request, held(sequence)));
+    cache_.keep_first(sequence.slot, common_tokens(sequence.request, held(sequence)));
     if (!begin(sequence, running_)) continue;
     if (!sequence.waits) room -= std::ssize(sequence.next);
     running_.push_back(std::move(sequence));
@@ -110,16 +110,15 @@ void InferenceEngine::admit(int64_t room) {
 bool InferenceEngine::begin(Sequence& sequence, std::span<const Sequence> before) {
   const InferenceRequest& request = sequence.request;
   int64_t kept = std::ssize(held(sequence)), from = sequence.slot, coming = 0;
-  if (decoder_.shares_beginnings()) {
-    for (int64_t slot = 0; slot < std::ssize(cache_.ids); ++slot)
-      if (const int64_t common = common_tokens(request, cache_.ids[static_cast<size_t>(slot)]); common > kept)
-        kept = common, from = slot;
+  if (cache_.shares_beginnings()) {
+    for (int64_t slot = 0; slot < cache_.sequences(); ++slot)
+      if (const int64_t common = common_tokens(request, cache_.ids(slot)); common > kept) kept = common, from = slot;
     for (const Sequence& each : before)
       if (each.produced.empty()) coming = std::max(coming, common_tokens(request, each.request.prompt));
   }
   sequence.waits = coming >= kept + kWorthWaiting;
   if (sequence.waits) return true;
-  if (from != sequence.slot) decoder_.copy_first(context_, cache_, from, sequence.slot, kept);
+  if (from != sequence.slot) cache_.copy_first(from, sequence.slot, kept);
   sequence.next.assign(request.prompt.begin() + kept, request.prompt.end());
   prompt_tokens_ += std::ssize(request.prompt);
   reused_tokens_ += kept;
@@ -151,7 +150,7 @@ void InferenceEngine::plan_step() {
   admit(room);
   room = options_.max_batch_tokens;
   for (const Sequence& each : running_) room -= each.fed;
-  const int64_t limit = decoder_.config().rope.switch_length(), vocab_size = decoder_.config().vocab_size;
+  const int64_t limit = cache_.config().rope.switch_length(), vocab_size = cache_.config().vocab_size;
   for (Sequence& each : running_) {
     if (each.fed == 1 || each.waits) continue;
     const int64_t rest = std::ssize(each.next);
@@ -172,7 +171,7 @@ Tensor InferenceEngine::compute(std::vector<int64_t>& rows) {
     rows.back() = every ? each.fed : 1;
     next.push_back({each.slot, std::span(each.next).first(static_cast<size_t>(each.fed)), every});
   }
-  return decoder_.next_logits(context_, next, cache_);
+  return cache_.next_logits(next);
 }
 
 void InferenceEngine::embed() {
@@ -182,31 +181,36 @@ void InferenceEngine::embed() {
   free_.pop_front();
   FinishReason reason = FinishReason::stop;
   std::exception_ptr error;
+  bool model_failed = false;
   try {
     sequence.listener->on_start(0);
-    sequence.listener->on_embedding(embedding_of(sequence));
+    model_failed = true;  // until it has not
+    const std::vector<float> values = embedding_of(sequence);
+    model_failed = false;
+    sequence.listener->on_embedding(values);
   } catch (...) {
     reason = FinishReason::failed;
     error = std::current_exception();
   }
   prompt_tokens_ += std::ssize(sequence.request.prompt);
-  decoder_.keep_first(cache_, sequence.slot, 0);
+  cache_.keep_first(sequence.slot, 0);
   free_.push_front(sequence.slot);  // it holds nothing that another request might begin with
-  sequence.listener->on_end(reason, std::move(error));
+  sequence.listener->on_end(reason, error);
+  if (model_failed && cache_.leads()) std::rethrow_exception(error);
 }
 
 std::vector<float> InferenceEngine::embedding_of(const Sequence& sequence) {
   const std::span<const int32_t> prompt = sequence.request.prompt;
-  const int64_t limit = decoder_.config().rope.switch_length();
+  const int64_t limit = cache_.config().rope.switch_length();
   const auto all = static_cast<int64_t>(prompt.size());
   // Beyond the limit all tokens rotate otherwise, as in plan_step().
   const int64_t most = limit > 0 && all > limit ? all : options_.max_batch_tokens;
-  decoder_.keep_first(cache_, sequence.slot, 0);
-  StatePool pool(*sequence.request.pooling, decoder_.config().hidden_size);
+  cache_.keep_first(sequence.slot, 0);
+  StatePool pool(*sequence.request.pooling, cache_.config().hidden_size);
   for (int64_t at = 0; at < all && !pool.is_done(); at += most) {
     const auto part = prompt.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(most, all - at)));
     const NextTokens next{sequence.slot, part, /*wants_every=*/true};
-    pool.add(context_.to_host<float>(decoder_.next_hidden(context_, std::span(&next, 1), cache_)));
+    pool.add(context_.to_host<float>(cache_.next_hidden(std::span(&next, 1))));
   }
   return pool.result();
 }
@@ -221,6 +225,7 @@ bool InferenceEngine::step() {
     logits = context_.to_host<float>(compute(rows));
   } catch (...) {
     fail_all(std::current_exception());
+    if (cache_.leads()) throw;
     return true;
   }
   const auto vocab = static_cast<int64_t>(logits.size()) / std::reduce(rows.begin(), rows.end());
@@ -282,7 +287,7 @@ std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<
   const bool goes_on = sequence.listener->on_token(request.likeliest ? score_token(unchanged, token, *request.likeliest)
                                                                      : ScoredToken{.id = token});
   if (!goes_on || (request.constraint && request.constraint->complete())) return FinishReason::stop;
-  if (count + 1 < request.max_new_tokens && std::ssize(held(sequence)) < cache_.capacity) return std::nullopt;
+  if (count + 1 < request.max_new_tokens && std::ssize(held(sequence)) < cache_.capacity()) return std::nullopt;
   return FinishReason::length;
 }
 
@@ -293,7 +298,7 @@ void InferenceEngine::end(Sequence& sequence, FinishReason reason, std::exceptio
 
 void InferenceEngine::fail_all(const std::exception_ptr& error) {
   for (Sequence& each : std::exchange(running_, {})) {
-    decoder_.keep_first(cache_, each.slot, 0);  // what the cache holds of it is not known
+    cache_.keep_first(each.slot, 0);  // what the cache holds of it is not known
     end(each, FinishReason::failed, error);
   }
 }

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "nought/grammar/token_constraint.h"
+#include "nought/infer/cached_decoder.h"
 #include "nought/infer/sampling.h"
 #include "nought/infer/state_pool.h"
-#include "nought/models/decoder.h"
 
 namespace nought {
 
@@ -70,13 +70,17 @@ class InferenceEngine {
     int64_t sequences = 8;               // how many are computed together
     int64_t max_batch_tokens = 2048;     // how many tokens a step computes; more if more sequences than that generate
     std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
+
+    CacheOptions cache() const { return {.capacity = capacity, .sequences = sequences, .kv_dtype = kv_dtype}; }
   };
   struct Counts {
     int64_t running = 0, waiting = 0;
     int64_t cached_tokens = 0;                     // in the cache, for running requests
     int64_t prompt_tokens = 0, reused_tokens = 0;  // of all requests so far; reused: those that needed no computing
   };
-  InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options);
+  /// led: see CachedDecoder.
+  InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options,
+                  Communicator* led = nullptr);
 
   /// ConfigError if the prompt is empty, has ids beyond the vocabulary, or does not fit the cache.
   void check_prompt(std::span<const int32_t> prompt) const;
@@ -88,8 +92,11 @@ class InferenceEngine {
   void cancel(uint64_t number);
   void cancel_all();
   /// Computes one step. Returns false if there is nothing to compute. A request whose logits are broken fails alone; if
-  /// the model fails, all that run fail with it, and the engine goes on.
+  /// the model fails, all that run fail with it, and the engine goes on; one that leads other ranks throws then.
   bool step();
+  /// See CachedDecoder.
+  void keep_alive() { cache_.keep_alive(); }
+  void dismiss() { cache_.dismiss(); }
 
   Counts counts() const;
   const Options& options() const { return options_; }
@@ -125,14 +132,11 @@ class InferenceEngine {
   void score_prompt(const Sequence& sequence, std::span<const float> logits, int64_t rows) const;
   void end(Sequence& sequence, FinishReason reason, std::exception_ptr error = {});
   void fail_all(const std::exception_ptr& error);
-  const std::vector<int32_t>& held(const Sequence& sequence) const {
-    return cache_.ids[static_cast<size_t>(sequence.slot)];
-  }
+  const std::vector<int32_t>& held(const Sequence& sequence) const { return cache_.ids(sequence.slot); }
 
-  Decoder& decoder_;
   Context context_;
   Options options_;
-  DecoderCache cache_;
+  CachedDecoder cache_;
   std::deque<Sequence> waiting_;
   std::vector<Sequence> running_;  // in the order in which they began
   std::deque<int64_t> free_;       // parts of the cache, the longest unused first

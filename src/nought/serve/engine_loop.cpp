@@ -49,30 +49,44 @@ void EngineLoop::stop() {
   changed_.notify_one();
 }
 
-void EngineLoop::run() {
-  bool works = false;
-  for (;;) {
-    std::vector<std::function<void()>> commands;
-    int64_t submitted = 0;
-    bool stops = false;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return works || stops_ || !commands_.empty(); });
-      stops = stops_;
-      commands.swap(commands_);
-      submitted = submitted_;
-    }
-    for (const auto& command : commands) command();
-    if (stops) return engine_.cancel_all();
-    {
-      const std::lock_guard lock(mutex_);
-      counts_ = engine_.counts();
-      submitted_ -= submitted;
-    }
+bool EngineLoop::take_commands(bool waits) {
+  std::vector<std::function<void()>> commands;
+  int64_t submitted = 0;
+  bool stops = false;
+  {
+    std::unique_lock lock(mutex_);
+    if (waits) changed_.wait_for(lock, heartbeat_, [&] { return stops_ || !commands_.empty(); });
+    stops = stops_;
+    commands.swap(commands_);
+    submitted = submitted_;
+  }
+  for (const auto& command : commands) command();
+  const std::lock_guard lock(mutex_);
+  counts_ = engine_.counts();
+  submitted_ -= submitted;
+  return !stops;
+}
+
+void EngineLoop::work() {
+  for (bool works = false; take_commands(!works);) {
     works = engine_.step();
+    if (!works) engine_.keep_alive();
     const std::lock_guard lock(mutex_);
     counts_ = engine_.counts();
   }
+}
+
+void EngineLoop::run() {
+  try {
+    work();
+  } catch (...) {
+    stop();
+    take_commands(/*waits=*/false);
+    engine_.cancel_all();
+    throw;
+  }
+  engine_.cancel_all();
+  engine_.dismiss();
 }
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 // EngineLoop: runs an InferenceEngine in one thread for requests that come from others.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -19,8 +20,11 @@ class EngineLoop {
   };
   using Requests = std::vector<std::pair<InferenceRequest, std::shared_ptr<RequestListener>>>;
 
-  /// max_waiting: how many requests may wait beside those that the engine has room for.
-  EngineLoop(InferenceEngine& engine, int64_t max_waiting) : engine_(engine), max_waiting_(max_waiting) {}
+  /// max_waiting: how many requests may wait beside those that the engine has room for. heartbeat: how often the ranks
+  /// that the engine leads hear of it when there is nothing to compute.
+  EngineLoop(InferenceEngine& engine, int64_t max_waiting,
+             std::chrono::milliseconds heartbeat = std::chrono::milliseconds(5000))
+      : engine_(engine), max_waiting_(max_waiting), heartbeat_(heartbeat) {}
 
   /// Hands over requests together; none, and an empty list, if not all may wait. Thread safe.
   std::vector<std::shared_ptr<Ticket>> submit(Requests requests);
@@ -29,14 +33,19 @@ class EngineLoop {
   InferenceEngine::Counts counts() const;
   /// Whether nothing runs or waits. Thread safe.
   bool idle() const;
-  /// Computes in this thread until stop().
+  /// Computes in this thread until stop(). What the engine throws ends it, and all requests.
   void run();
   /// Ends run(), which cancels what runs or waits. Thread safe.
   void stop();
 
  private:
+  /// What was handed over since the last call. Waits until there is something, or a heartbeat is due. False: stop().
+  bool take_commands(bool waits);
+  void work();
+
   InferenceEngine& engine_;
   int64_t max_waiting_;
+  std::chrono::milliseconds heartbeat_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::function<void()>> commands_;
