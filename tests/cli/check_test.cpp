@@ -114,6 +114,30 @@ TEST_F(Check, writes_nothing_and_tells_the_data_and_the_memory) {
   EXPECT_THAT(tight.err, HasSubstr("as predicted, are more than training.device_memory, 100.0 KiB"));
 }
 
+TEST_F(Check, proves_what_a_run_of_several_ranks_would_do) {
+  const Ended proof = run("check", "--ranks 2 --prove");
+  EXPECT_EQ(proof.exit_code, 0) << proof.err;
+  EXPECT_THAT(proof.out, AllOf(HasSubstr("proof: 6 of 6 properties hold for 2 ranks"), HasSubstr("calls: holds"),
+                               HasSubstr("machine: holds")));
+  const Ended tight = run("check", "--ranks 2 --prove --json --set training.device_memory=100KiB");
+  EXPECT_EQ(tight.exit_code, 1);
+  const auto json = nlohmann::json::parse(tight.out);
+  EXPECT_EQ(json["format"], "nought-proof-1");
+  EXPECT_FALSE(json["holds"].get<bool>());
+  EXPECT_THAT(tight.err, HasSubstr("the run would not go well: memory: rank 0 has"));
+  EXPECT_THAT(run("check", "--json").err, HasSubstr("--json is for --prove"));
+}
+
+TEST_F(Check, a_proof_of_a_resume_looks_at_the_checkpoint) {
+  const Ended train = run("train", "");
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  const Ended proof = run("check", "--ranks 2 --prove --resume");
+  EXPECT_EQ(proof.exit_code, 0) << proof.err;
+  EXPECT_THAT(proof.out, HasSubstr("states of " + at("out") + "/checkpoint-2"));
+  const Ended other = run("check", "--prove --resume --set training.optim=lion_32bit");
+  EXPECT_EQ(other.exit_code, 0) << other.err;  // it reads fewer states
+}
+
 TEST_F(Check, flags_may_stand_before_the_file) {
   for (const char* flags : {"--set training.max_steps=1", "--max_steps 1", "--bf16", "--gradient_checkpointing null"}) {
     const Ended ended = run_program(fmt::format("{} check {} {}", test::known_path("nought"), flags, at("run.json")));

@@ -44,6 +44,7 @@
 #include "nought/plan/ready_run.h"
 #include "nought/plan/table.h"
 #include "nought/plan/zero_cost.h"
+#include "nought/prove/proof.h"
 #include "nought/train/step_budget.h"
 #include "nought/train/trial_steps.h"
 #include "nought/train/validate_run.h"
@@ -330,8 +331,18 @@ ReadyRun look_at_run(const RunPlan& plan, StartMode mode) {
   }
 }
 
+/// Prints what is proven of the run (prove/proof.h). Error unless all of it holds.
+void print_proof(const ReadyRun& ready, StartMode mode, bool json, int width) {
+  const Proof proof = prove(ready.plan, ready.inputs.config, resumes(mode));
+  fmt::print("{}", json ? to_json(proof).dump(2) + "\n" : wrap(to_text(proof), width, 4));
+  std::fflush(stdout);
+  if (const Property* failed = proof.failed())
+    fail<ConfigError>("the run would not go well: {}: {}", failed->name, failed->counterexample->text);
+}
+
 /// Prints the plan, then what was found of its files, or the error that train would end with.
-int run_check(const TrainOptions& options) {
+int run_check(const TrainOptions& options, bool proves, bool json) {
+  require<ConfigError>(proves || !json, "--json is for --prove: add it, or leave --json away");
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
   const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
@@ -339,9 +350,14 @@ int run_check(const TrainOptions& options) {
   OutputFolder::require_free(plan.output_dir);
   const int width = stdout_columns();
   const ReadyRun ready = look_at_run(plan, options.mode());
+  if (json) {
+    print_proof(ready, options.mode(), json, width);
+    return 0;
+  }
   fmt::print("{}", wrap(explain(ready.plan), width, 4));
   for (const std::string& line : describe_inputs(ready.plan, ready.inputs)) fmt::print("{}\n", wrap(line, width, 4));
   require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
+  if (proves) print_proof(ready, options.mode(), json, width);
   return 0;
 }
 
@@ -387,14 +403,22 @@ void add_train(CLI::App& app, Invocation& invocation) {
 void add_check(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "check", "Prints every resolved value of RUN.json and its reason, and refuses what train would refuse",
-      {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
-  const auto options = std::make_shared<TrainOptions>();
+      {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4",
+       "nought check run.json --ranks 64 --prove    (no rank would wait for ever, run out of memory or disk)"});
+  struct Options : TrainOptions {
+    bool proves = false, json = false;
+  };
+  const auto options = std::make_shared<Options>();
   const auto resume = add_run_options(*command, *options);
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
   add_device_option(*command, options->launch);
+  command->add_flag("--prove", options->proves,
+                    "Run all ranks without data: their calls meet, none waits for ever, all is given back, memory, "
+                    "disk and files suffice, and a resume finds what it needs");
+  command->add_flag("--json", options->json, "With --prove: what was proven, as JSON alone");
   command->callback([&invocation, options, resume] {
     resume->apply();
-    invocation.action = [options] { return run_check(*options); };
+    invocation.action = [options] { return run_check(*options, options->proves, options->json); };
   });
 }
 

@@ -106,7 +106,6 @@ struct Mesh::Groups {
       return std::find(pair.begin(), pair.end(), world.rank()) != pair.end();
     });
     const std::vector<int> ranks = mine == pairs.end() ? std::vector<int>{world.rank()} : *mine;
-    if (ranks.size() == 1 && make_group) return;
     auto group = make_group ? make_group(ranks) : world.split(ranks.front(), world.rank());
     if (ranks.size() == 1) return;
     const int low = grid.coordinate(ranks.front(), Axis::pipeline),

@@ -42,17 +42,31 @@ RanksOnHosts on_hosts(const Layout& layout, const std::vector<int>& group, int r
   return hosts;
 }
 
-std::unique_ptr<Communicator> silent_world(const Context& context, const Layout& layout, int rank) {
-  std::vector<int> all(static_cast<size_t>(layout.ranks));
-  std::iota(all.begin(), all.end(), 0);
-  return make_silent_communicator(context, rank, layout.ranks, layout.wire, on_hosts(layout, all, rank));
+std::unique_ptr<Communicator> seen_by(DryRunWatch* watch, std::unique_ptr<Communicator> group,
+                                      const std::vector<int>& ranks) {
+  return watch == nullptr ? std::move(group) : watch->watched(std::move(group), ranks);
 }
 
-Mesh::MakeGroup silent_groups(Communicator& ranks, const Context& context, const Layout& layout) {
-  return [&ranks, context, layout](const std::vector<int>& group) {
+std::vector<int> all_ranks(const Layout& layout) {
+  std::vector<int> all(static_cast<size_t>(layout.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::unique_ptr<Communicator> silent_world(const Context& context, const Layout& layout, const DryRunPlace& at) {
+  const std::vector<int> all = all_ranks(layout);
+  const int rank = at.rank(layout);
+  return seen_by(at.watch,
+                 make_silent_communicator(context, rank, layout.ranks, layout.wire, on_hosts(layout, all, rank)), all);
+}
+
+Mesh::MakeGroup silent_groups(Communicator& ranks, const Context& context, const Layout& layout, DryRunWatch* watch) {
+  return [&ranks, context, layout, watch](const std::vector<int>& group) {
     const auto here = std::find(group.begin(), group.end(), ranks.rank()) - group.begin();
-    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), layout.wire,
-                                    on_hosts(layout, group, ranks.rank()));
+    return seen_by(watch,
+                   make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()),
+                                            layout.wire, on_hosts(layout, group, ranks.rank())),
+                   group);
   };
 }
 
@@ -141,16 +155,17 @@ int64_t dry_run_micro_batches(const Layout& layout) {
 }
 
 int DryRunPlace::rank(const Layout& layout) const {
+  if (number) return *number;
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(with_most_tokens(layout));
 }
 
 DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const DryRunPlace& at)
     : context(context_of(layout, at, work)),
-      ranks(silent_world(context, layout, at.rank(layout))),
+      ranks(silent_world(context, layout, at)),
       workers(layout.local_steps
-                  ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout))
+                  ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout, at.watch))
                   : nullptr),
-      mesh(workers ? workers->mesh() : Mesh(*ranks, layout.grid(), silent_groups(*ranks, context, layout))),
+      mesh(workers ? workers->mesh() : Mesh(*ranks, layout.grid(), silent_groups(*ranks, context, layout, at.watch))),
       decoder(config, layout.recompute, layout.fp8,
               ModelRanks(mesh, layout.sequence_parallel, pipeline_cut_of(layout.pipeline, config, layout.seq_length),
                          layout.context_method)),
@@ -162,7 +177,10 @@ DryRunRank::DryRunRank(const ModelConfig& config, const Layout& layout, const Dr
     decoder.set_objective(std::make_shared<SequenceObjective>(loss_of_pairs({}), 2));
   if (workers) local.emplace(model, *workers, *layout.local_steps);
   if (!servers_at(layout)) return;
-  const auto all = [&] { return make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire); };
+  const auto all = [&] {
+    return seen_by(at.watch, make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire),
+                   all_ranks(layout));
+  };
   servers = std::make_unique<RotatingServers>(model, all(), all(), *layout.staleness);
 }
 

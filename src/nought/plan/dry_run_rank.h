@@ -35,12 +35,29 @@ int64_t rollout_answers(const Layout& layout);
 /// What ranks tell each other of the answers that they have written, of their scores, and of a step.
 void exchange_answers(ShardedModel& model, const Layout& layout);
 
+struct DryRunRank;
+
+/// Sees what a rank does in a dry run (prove/dry_runs).
+class DryRunWatch {
+ public:
+  virtual ~DryRunWatch() = default;
+  /// The communicator that the rank takes for one that was made for it. ranks: of the group, by their numbers in the
+  /// job.
+  virtual std::unique_ptr<Communicator> watched(std::unique_ptr<Communicator> group, const std::vector<int>& ranks) = 0;
+  /// What the rank begins with.
+  virtual const StateSource& states() = 0;
+  /// A part of the run begins: "load", "step", "validation", "saving", "sample", "end". What came before has ended.
+  virtual void enters(std::string_view part, DryRunRank& rank) = 0;
+};
+
 /// Which rank it is, and what routers do.
 struct DryRunPlace {
   int place = 0;                       // on the pipeline axis
   std::optional<int> sharer = {};      // among the ranks that share out states; not given: the first with most tokens
   OperationTimes* times = nullptr;     // says what operations take, if that is asked
   bool gets_all_experts_rows = false;  // see ChosenExperts: this rank is favoured
+  std::optional<int> number = {};      // of the rank in the job; not given: that of the two above
+  DryRunWatch* watch = nullptr;        // sees it, and lets it load and make one more step behind everything else
 
   int rank(const Layout& layout) const;
 };

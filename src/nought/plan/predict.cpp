@@ -129,15 +129,21 @@ StateTraffic moved_by(ShardedModel& model) {
   return traffic;
 }
 
-namespace {
-
 Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRunPlace& at) {
   DryRunRank rank(config, layout, at);
+  const auto enter = [&](std::string_view part) {
+    if (at.watch != nullptr) at.watch->enters(part, rank);
+  };
   const Context& context = rank.context;
   const Mesh& mesh = rank.mesh;
   Decoder& decoder = rank.decoder;
   ShardedModel& model = rank.model;
   Engine engine(model);
+  enter("load");
+  if (at.watch != nullptr) {
+    model.load(at.watch->states());
+    context.memory->ledger().reset_peaks();  // as a run does
+  }
   rank.begin();
   const SaveRoom copies = layout.async_save ? SaveRoom(model) : SaveRoom();
   std::vector<std::unique_ptr<DryRunReference>> beside;  // models that are only asked
@@ -172,6 +178,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
                     of_gradients,           {.read = inputs.read, .written = inputs.written}};
   };
   const auto step = [&](int64_t micro_batches) {
+    enter("step");
     const Counters before = count();
     std::vector<Batch> batches = make_batches(layout, *context.memory);
     if (teacher) teacher->teach(batches);
@@ -203,17 +210,20 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   prediction.operations = whole.work.operations;
   prediction.at_synchronizations = rank.synchronize([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
+    enter("validation");
     Batch batch = empty_batch_of(layout, layout.evaluation_rows, *context.memory);
     batch.row_keys.clear();
     if (teacher) teacher->teach(std::span(&batch, 1));
     engine.evaluate(std::span(&batch, 1), 1);
     if (values) values->evaluate();
   }
+  enter("saving");
   // A checkpoint or an export puts the parts of a Unit's parameters together.
   for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
   if (values && layout.cuts_parameters()) values->gather();
   if (layout.rollout_sequences > 0) {
+    enter("answers");
     const int64_t longest = layout.row_tokens > 0 ? layout.row_tokens / layout.micro_batch : layout.seq_length;
     model.expect(decoder.passes(/*backward=*/false));
     dry_run_answers(decoder, model.context(), model.options().dtype, longest - layout.rollout_new_tokens,
@@ -225,13 +235,17 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   for (const auto& model : beside) model->pass(schedules);
   if (values) values->ask();
   if (layout.asks_itself) ask_of_answers(engine, model, decoder, layout);
+  if (layout.sample_prompt > 0) enter("sample");
   if (layout.sample_prompt > 0) dry_run_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);
+  if (at.watch != nullptr) {
+    step(layout.accumulation - beyond);
+    model.settle();
+    enter("end");
+  }
   return prediction;
 }
-
-}  // namespace
 
 bool they_differ(const Layout& layout) {
   return layout.zero_stage > 0 && layout.shard_ranks() * layout.context_ranks > 1 &&

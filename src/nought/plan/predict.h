@@ -60,6 +60,9 @@ struct Prediction {
   const RankMemory& most() const { return at_most ? *at_most : memory; }
 };
 Prediction predict(const ModelConfig& config, const Layout& layout);
+struct DryRunPlace;
+/// The prediction for one rank (plan/dry_run_rank.h), without Prediction::at_most.
+Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRunPlace& at);
 /// What a rank has moved between its pools so far: all that was copied between device and host, and went to files.
 StateTraffic moved_by(ShardedModel& model);
 /// The prediction for the first of the ranks with this place in the pipeline.
