@@ -58,9 +58,9 @@ class MpiRequests {
   std::vector<int> expected_;  // bytes to receive, or -1
 };
 
-/// What a wait does between two polls: it spins for a while after progress, then sleeps, for a thousandth of the
-/// time since then where that is longer than a nap: ranks that serve wait for hours. A patient one sleeps for an eighth
-/// of it: a message may come only when another rank has computed for long, and polls take the core from this one's
+/// What a wait does between two polls: it spins for a while after progress, then sleeps. It sleeps for a thousandth of
+/// the time since then where that is longer than a nap, as ranks that serve wait for hours. A patient one sleeps for an
+/// eighth: messages may come only when another rank has computed for long, and polls take the core from this one's
 /// computing. Neither sleeps for more than kLongestNap.
 class Pause {
  public:

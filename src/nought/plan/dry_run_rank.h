@@ -56,7 +56,7 @@ struct DryRunPlace {
   std::optional<int> sharer = {};      // among the ranks that share out states; not given: the first with most tokens
   OperationTimes* times = nullptr;     // says what operations take, if that is asked
   bool gets_all_experts_rows = false;  // see ChosenExperts: this rank is favoured
-  std::optional<int> number = {};      // of the rank in the job; not given: that of the two above
+  std::optional<int> number = {};      // the rank's number in the job; not given: the two above say it
   DryRunWatch* watch = nullptr;        // sees it, and lets it load and make one more step behind everything else
 
   int rank(const Layout& layout) const;

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kFilesBeside = 8;         // of a checkpoint: manifest, config, tokenizer
+constexpr int64_t kFilesBeside = 8;         // a checkpoint has a manifest, a config and a tokenizer, too
 constexpr int64_t kFilesOfProcess = 64;     // streams, sockets, libraries that a rank has open anyway
 constexpr int64_t kMapsOfProcess = 2000;    // libraries, stacks, blocks of memory
 constexpr int64_t kSharedOfRank = 4 << 20;  // Open MPI's btl_vader_segment_size

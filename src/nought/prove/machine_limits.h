@@ -16,7 +16,7 @@ namespace nought {
 /// What there is; -1: nobody says, or there is no limit.
 struct MachineLimits {
   int64_t disk_bytes = -1, inodes = -1;  // free, where the output folder is or would be
-  int64_t open_files = -1, maps = -1;    // of one process
+  int64_t open_files = -1, maps = -1;    // that one process may have
   int64_t shared_bytes = -1;             // free in /dev/shm
 };
 /// IoError, in the words of `nought train`, if the folder can not be written to.
@@ -24,7 +24,7 @@ MachineLimits machine_limits(const std::filesystem::path& output_dir);
 
 /// What a run takes of it.
 struct MachineNeeds {
-  int64_t checkpoint_bytes = 0, checkpoint_files = 0;  // of one checkpoint
+  int64_t checkpoint_bytes = 0, checkpoint_files = 0;  // what one checkpoint takes
   int64_t kept = 1;                                    // checkpoints that lie there at once, as far as that is known
   bool all_kept = true;                                // `kept` is all of the run's, and not the first alone
   int64_t export_bytes = 0, export_files = 0;

@@ -49,15 +49,15 @@ struct TranscriptEvent {
   };
   Kind kind = Kind::call;
   int call = 0;   // in Transcript::calls
-  int group = 0;  // of follow
+  int group = 0;  // that follows, if the kind is follow
   bool operator==(const TranscriptEvent&) const = default;
 };
 
 /// Where in the run a call is issued.
 struct TranscriptPlace {
-  std::string part;     // of the run: "step 2", "validation"
+  std::string part;     // what the run does: "step 2", "validation"
   std::string phase;    // "forward"
-  std::string unit;     // whose pass it is: "block.3"
+  std::string unit;     // the Unit whose pass it is: "block.3"
   std::string subject;  // what the call is about: "block.4", "activation 3"
 
   /// "step 2, forward, block.3, for activation 3"
@@ -67,7 +67,7 @@ struct TranscriptPlace {
 
 struct Transcript {
   int rank = 0;
-  int stage = 0;  // of the pipeline
+  int stage = 0;  // its place in the pipeline
   std::vector<TranscriptGroup> groups;
   std::vector<TranscriptCall> calls;
   std::vector<TranscriptEvent> events;
