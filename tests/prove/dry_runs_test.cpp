@@ -2,6 +2,7 @@
 // leased is given back, and a resume finds what it reads.
 #include "nought/prove/dry_runs.h"
 
+#include "prove/jobs.h"
 #include "support/agreement.h"
 #include "support/size.h"
 #include <gtest/gtest.h>
@@ -34,15 +35,8 @@ TEST(DryRuns, holds_on_meshes_at_every_stage) {
   for (const int stage : {0, 1, 2, 3})
     for (const auto& [tensor, context, pipeline] : {std::tuple(1, 1, 1), {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 1, 2}}) {
       if (stage >= 2 && pipeline > 1 && tensor > 1) continue;
-      Layout layout{.ranks = 4,
-                    .zero_stage = stage,
-                    .tensor_ranks = tensor,
-                    .context_ranks = context,
-                    .micro_batch = 2,
-                    .seq_length = 64,
-                    .accumulation = 4,
-                    .evaluation_rows = 2};
-      layout.pipeline.ranks = pipeline;
+      Layout layout = test::job_of_four(stage, tensor, context, pipeline);
+      layout.micro_batch = 2, layout.evaluation_rows = 2;
       SCOPED_TRACE(fmt::format("tensor {}, context {}, pipeline {}: {}", tensor, context, pipeline, layout.str()));
       expect_proven(model_of("llama", 4), layout);
     }

@@ -2,6 +2,7 @@
 // place named. Mistakes in the code stand in scripts/mutants.
 #include <functional>
 
+#include "prove/jobs.h"
 #include "support/agreement.h"
 #include "support/size.h"
 #include "support/sweep.h"
@@ -18,33 +19,21 @@
 namespace nought::variants_test {
 namespace {
 
+using test::job_of_four;
 using test::model_of;
 using ::testing::HasSubstr;
-
-Layout job(int stage, int tensor, int context, int pipeline) {
-  Layout layout{.ranks = 4,
-                .zero_stage = stage,
-                .tensor_ranks = tensor,
-                .context_ranks = context,
-                .micro_batch = 1,
-                .seq_length = 64,
-                .accumulation = 4};
-  layout.pipeline.ranks = pipeline;
-  return layout;
-}
 
 /// Jobs whose ranks send messages, share matrices, sequences and states.
 const std::vector<DryRuns>& all_runs() {
   static const std::vector<DryRuns> all = [] {
     std::vector<DryRuns> each;
-    for (const Layout& layout : {job(1, 2, 1, 2), job(3, 1, 1, 1), job(2, 1, 2, 1), job(1, 1, 1, 4)})
+    for (const Layout& layout :
+         {job_of_four(1, 2, 1, 2), job_of_four(3, 1, 1, 1), job_of_four(2, 1, 2, 1), job_of_four(1, 1, 1, 4)})
       each.push_back(run_dry(model_of("llama", 4), layout));
     return each;
   }();
   return all;
 }
-
-size_t of_int(int value) { return static_cast<size_t>(value); }
 
 /// The transcript as if the rank did not make the call.
 void drop(Transcript& transcript, int number) {
@@ -55,9 +44,9 @@ void drop(Transcript& transcript, int number) {
 
 /// The next call of the same group and of the same kind of call that is another one.
 std::optional<int> next_other(const Transcript& transcript, int number) {
-  const TranscriptCall& call = transcript.calls[of_int(number)];
+  const TranscriptCall& call = transcript.calls[as_index(number)];
   for (int i = number + 1; i < static_cast<int>(transcript.calls.size()); ++i) {
-    const TranscriptCall& other = transcript.calls[of_int(i)];
+    const TranscriptCall& other = transcript.calls[as_index(i)];
     if (other.group != call.group || other.message() != call.message()) continue;
     if (call.message() && (other.kind != call.kind || other.peer != call.peer || other.tag != call.tag)) continue;
     const bool alike = other.kind == call.kind && other.bytes == call.bytes && other.op == call.op &&
@@ -78,7 +67,7 @@ struct Named {
 std::vector<Named> patterns() {
   const auto change = [](auto edit) {
     return [edit](Transcript& transcript, int number) {
-      edit(transcript.calls[of_int(number)]);
+      edit(transcript.calls[as_index(number)]);
       return true;
     };
   };
@@ -89,14 +78,14 @@ std::vector<Named> patterns() {
   const auto swapped = [](Transcript& transcript, int number) {
     const auto other = next_other(transcript, number);
     if (!other) return false;
-    std::swap(transcript.calls[of_int(number)], transcript.calls[of_int(*other)]);
+    std::swap(transcript.calls[as_index(number)], transcript.calls[as_index(*other)]);
     return true;
   };
   const auto elsewhere = [](Transcript& transcript, int number) {
-    TranscriptCall& call = transcript.calls[of_int(number)];
+    TranscriptCall& call = transcript.calls[as_index(number)];
     for (int group = 0; group < static_cast<int>(transcript.groups.size()); ++group)
-      if (group != call.group && transcript.groups[of_int(group)].ranks.size() > 1 &&
-          call.peer < static_cast<int>(transcript.groups[of_int(group)].ranks.size())) {
+      if (group != call.group && transcript.groups[as_index(group)].ranks.size() > 1 &&
+          call.peer < static_cast<int>(transcript.groups[as_index(group)].ranks.size())) {
         call.group = group;
         return true;
       }
@@ -120,9 +109,9 @@ std::vector<Named> patterns() {
 std::vector<int> calls_of(const Transcript& transcript, bool messages, int count) {
   std::vector<int> all, some;
   for (int i = 0; i < static_cast<int>(transcript.calls.size()); ++i)
-    if (transcript.calls[of_int(i)].message() == messages) all.push_back(i);
+    if (transcript.calls[as_index(i)].message() == messages) all.push_back(i);
   for (int i = 0; i < count && !all.empty(); ++i)
-    some.push_back(all[(2 * of_int(i) + 1) * all.size() / (2 * of_int(count))]);
+    some.push_back(all[(2 * as_index(i) + 1) * all.size() / (2 * as_index(count))]);
   return some;
 }
 
@@ -130,7 +119,7 @@ std::vector<int> calls_of(const Transcript& transcript, bool messages, int count
 void expect_named(const RecordedRanks& ranks, const Transcript& before, int number) {
   const auto found = find_mismatch(ranks);
   ASSERT_TRUE(found);
-  const TranscriptPlace& place = before.place_of(before.calls[of_int(number)]);
+  const TranscriptPlace& place = before.place_of(before.calls[as_index(number)]);
   EXPECT_THAT(found->text, HasSubstr(fmt::format("rank {}", before.rank)));
   EXPECT_THAT(found->text, HasSubstr(place.part));
   EXPECT_THAT(found->text, HasSubstr(place.phase));
@@ -149,7 +138,7 @@ TEST(Variants, a_call_of_one_rank_that_others_do_not_make_is_named) {
           if (!pattern.make(ranks.transcripts[which], number)) continue;
           const Transcript& before = runs.ranks.transcripts[which];
           SCOPED_TRACE(
-              fmt::format("{}: {} of rank {}", pattern.name, before.str(before.calls[of_int(number)]), before.rank));
+              fmt::format("{}: {} of rank {}", pattern.name, before.str(before.calls[as_index(number)]), before.rank));
           expect_named(ranks, before, number);
           ++made;
         }
@@ -163,7 +152,7 @@ std::optional<RecordedRanks> with_early_wait(const RecordedRanks& of, size_t whi
   Transcript& transcript = ranks.transcripts[which];
   const auto find = [&](TranscriptEvent::Kind kind, Collective::Kind call, const std::string& subject) {
     return std::find_if(transcript.events.begin(), transcript.events.end(), [&](const TranscriptEvent& event) {
-      const TranscriptCall& one = transcript.calls[of_int(event.call)];
+      const TranscriptCall& one = transcript.calls[as_index(event.call)];
       return event.kind == kind && one.kind == call && transcript.place_of(one).subject == subject;
     });
   };
@@ -238,10 +227,11 @@ TEST(Variants, what_is_kept_from_step_to_step_is_named_with_its_pool) {
       if (!test::samples(turn++, 12)) continue;
       const auto kind = static_cast<Category>(category);
       const int rank = (stage + category) % 4;
-      const auto found = leak_of(job(stage, 1, 1, 1), rank, [&](Forgetful& of, std::string_view part, DryRunRank& at) {
-        if (part == "step" || part == "end")
-          of.kept.push_back(Tensor::empty(*at.context.memory, {128}, DType::f32, kind));
-      });
+      const auto found =
+          leak_of(job_of_four(stage, 1, 1, 1), rank, [&](Forgetful& of, std::string_view part, DryRunRank& at) {
+            if (part == "step" || part == "end")
+              of.kept.push_back(Tensor::empty(*at.context.memory, {128}, DType::f32, kind));
+          });
       ASSERT_TRUE(found) << name_of(kind) << " at stage " << stage;
       EXPECT_EQ(found->rank, rank);
       EXPECT_THAT(found->text, HasSubstr(fmt::format("512 B more of {} in the device pool", name_of(kind))));
@@ -255,12 +245,13 @@ TEST(Variants, a_unit_that_is_not_released_is_named) {
     for (const size_t unit : {size_t{0}, size_t{2}, size_t{4}}) {
       if (!test::samples(turn++, 5)) continue;
       std::string name;
-      const auto found = leak_of(job(stage, 1, 1, 1), stage, [&](Forgetful&, std::string_view part, DryRunRank& at) {
-        if (part != "end") return;
-        Unit& forgotten = *at.decoder.units().at(unit);
-        name = forgotten.name();
-        at.model.before_forward(forgotten);
-      });
+      const auto found =
+          leak_of(job_of_four(stage, 1, 1, 1), stage, [&](Forgetful&, std::string_view part, DryRunRank& at) {
+            if (part != "end") return;
+            Unit& forgotten = *at.decoder.units().at(unit);
+            name = forgotten.name();
+            at.model.before_forward(forgotten);
+          });
       ASSERT_TRUE(found) << "stage " << stage;
       EXPECT_THAT(found->text, HasSubstr(fmt::format("unit {} of rank {} is leased", name, stage)));
     }

@@ -15,21 +15,23 @@ namespace {
 /// The collectives of a group, or its messages one way, as places in Transcript::calls.
 using Calls = std::vector<int>;
 
-Calls collectives_of(const Transcript& transcript, int group) {
+template <class Wanted>
+Calls calls_of(const Transcript& transcript, int group, const Wanted& wanted) {
   Calls calls;
   for (int i = 0; i < static_cast<int>(transcript.calls.size()); ++i)
-    if (const TranscriptCall& call = transcript.calls[as_index(i)]; call.group == group && !call.message())
+    if (const TranscriptCall& call = transcript.calls[as_index(i)]; call.group == group && wanted(call))
       calls.push_back(i);
   return calls;
 }
 
+Calls collectives_of(const Transcript& transcript, int group) {
+  return calls_of(transcript, group, [](const TranscriptCall& call) { return !call.message(); });
+}
+
 Calls messages_of(const Transcript& transcript, int group, Collective::Kind kind, int peer, int tag) {
-  Calls calls;
-  for (int i = 0; i < static_cast<int>(transcript.calls.size()); ++i) {
-    const TranscriptCall& call = transcript.calls[as_index(i)];
-    if (call.group == group && call.kind == kind && call.peer == peer && call.tag == tag) calls.push_back(i);
-  }
-  return calls;
+  return calls_of(transcript, group, [&](const TranscriptCall& call) {
+    return call.kind == kind && call.peer == peer && call.tag == tag;
+  });
 }
 
 /// Two ranks' calls, one beside the other.

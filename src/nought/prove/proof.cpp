@@ -113,9 +113,7 @@ std::optional<Counterexample> find_missing_on_disk(const DryRuns& runs, const Ru
   const Json manifest = read_manifest(point);
   std::map<std::string, int64_t> there;  // elements
   for (const Json& block : manifest.at("blocks")) {
-    std::string state = block.at("state");
-    if (state.starts_with("worker")) state.erase(0, state.find(':') + 1);
-    there[state + "/" + block.at("parameter").get<std::string>()] +=
+    there[state_of_any_worker(block.at("state")) + "/" + block.at("parameter").get<std::string>()] +=
         block.at("end").get<int64_t>() - block.at("begin").get<int64_t>();
   }
   const bool adapter = info_in(manifest, point).base.has_value();

@@ -64,14 +64,17 @@ StateIntervals AskedStates::take() {
   return std::move(asked_);
 }
 
+std::string state_of_any_worker(std::string state) {
+  if (state.starts_with("worker")) state.erase(0, state.find(':') + 1);
+  return state;
+}
+
 StateIntervals saved_intervals(ShardedModel& model, LocalSteps* local, bool with_frozen) {
   StateIntervals saved;
   for (const OwnedPiece& piece : owned_pieces(model, local, with_frozen)) {
     saved.bytes += piece.bytes();
     ++saved.pieces;
-    std::string state = piece.state;
-    if (local != nullptr && state.starts_with("worker")) state.erase(0, state.find(':') + 1);  // it reads its own
-    const std::string key = key_of(state, piece.parameter->name);
+    const std::string key = key_of(state_of_any_worker(piece.state), piece.parameter->name);
     if (piece.parameter->placement.is_whole()) {
       saved.add(key, piece.in_parameter);
       continue;

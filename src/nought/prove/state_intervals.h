@@ -22,7 +22,7 @@ class StateIntervals {
   const std::map<std::string, std::vector<Interval>>& all() const { return intervals_; }
   std::map<std::string, std::vector<Interval>>& all() { return intervals_; }
 
-  int64_t bytes = 0;  // of what it writes
+  int64_t bytes = 0;  // that it writes
   int64_t pieces = 0;
 
  private:
@@ -40,6 +40,9 @@ class AskedStates final : public StateSource {
  private:
   mutable StateIntervals asked_;
 };
+
+/// The name of a state in a checkpoint, without the prefix that says which worker's it is: each reads its own.
+std::string state_of_any_worker(std::string state);
 
 /// What the rank would write of the model as it is.
 StateIntervals saved_intervals(ShardedModel& model, LocalSteps* local, bool with_frozen);

@@ -1,6 +1,7 @@
 #include "nought/prove/waits.h"
 
 #include <algorithm>
+#include <compare>
 #include <deque>
 #include <map>
 #include <tuple>
@@ -32,9 +33,7 @@ struct Task {
 struct Actor {
   int rank_class = 0;
   int group = -1;  // -1: the host
-  bool operator<(const Actor& other) const {
-    return std::pair(rank_class, group) < std::pair(other.rank_class, other.group);
-  }
+  auto operator<=>(const Actor&) const = default;
 };
 
 class Replay {
@@ -180,43 +179,42 @@ class Replay {
                        : fmt::format("{} has come to its end", who);
   }
 
-  /// Breadth first from each actor that stands.
+  /// Breadth first; empty if what this actor waits for never comes back to it.
+  std::vector<Actor> shortest_circle_from(const Actor& start) const {
+    std::map<Actor, Actor> before;
+    for (std::deque<Actor> queue{start}; !queue.empty(); queue.pop_front()) {
+      const Actor here = queue.front();
+      const std::optional<int> number = awaited(here);
+      if (!number) continue;
+      for (const Actor& next : holders(here, *number)) {
+        if (next == start) {
+          std::vector<Actor> circle{here};
+          while (circle.back() != start) circle.push_back(before.at(circle.back()));
+          std::reverse(circle.begin(), circle.end());
+          return circle;
+        }
+        if (before.emplace(next, here).second) queue.push_back(next);
+      }
+    }
+    return {};
+  }
+
   std::optional<Counterexample> shortest_circle() const {
-    std::vector<Actor> standing;
+    std::vector<Actor> standing, shortest;
     for (int of = 0; of < classes(); ++of)
       for (int group = -1; group < static_cast<int>(streams_[as_index(of)].size()); ++group)
         if (awaited({of, group})) standing.push_back({of, group});
     if (standing.empty()) return std::nullopt;
-    std::vector<Actor> shortest;
     for (const Actor& start : standing) {
-      std::map<Actor, Actor> before;
-      std::deque<Actor> queue{start};
-      for (bool closed = false; !queue.empty() && !closed; queue.pop_front()) {
-        const Actor here = queue.front();
-        const std::optional<int> number = awaited(here);
-        if (!number) continue;
-        for (const Actor& next : holders(here, *number)) {
-          const bool back = !(next < start) && !(start < next);
-          if (!back && !before.emplace(next, here).second) continue;
-          if (!back) {
-            queue.push_back(next);
-            continue;
-          }
-          std::vector<Actor> circle{here};
-          while (circle.back() < start || start < circle.back()) circle.push_back(before.at(circle.back()));
-          std::reverse(circle.begin(), circle.end());
-          if (shortest.empty() || circle.size() < shortest.size()) shortest = circle;
-          closed = true;
-          break;
-        }
-      }
+      const std::vector<Actor> circle = shortest_circle_from(start);
+      if (!circle.empty() && (shortest.empty() || circle.size() < shortest.size())) shortest = circle;
     }
-    const bool circle = !shortest.empty();
-    if (!circle) shortest.push_back(standing.front());
+    const bool is_circle = !shortest.empty();
+    if (!is_circle) shortest.push_back(standing.front());
     std::vector<std::string> steps;
     for (const Actor& each : shortest) steps.push_back(str(each));
     return Counterexample{transcript(shortest.front().rank_class).rank,
-                          fmt::format("{}: {}", circle ? "ranks wait in a circle" : "a rank waits for ever",
+                          fmt::format("{}: {}", is_circle ? "ranks wait in a circle" : "a rank waits for ever",
                                       fmt::join(steps, "; that needs: "))};
   }
 
