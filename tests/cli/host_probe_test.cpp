@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "nought/cli/remote_calls.h"
+
 namespace nought::host_probe_test {
 namespace {
 

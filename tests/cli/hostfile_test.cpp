@@ -65,5 +65,17 @@ TEST(Hostfile, is_narrowed_by_include_and_exclude) {
   EXPECT_THAT(refused("", "h1@h2@h3"), HasSubstr("leaves no host"));
 }
 
+TEST(Hostfile, may_be_an_allocation_of_slurm) {
+  EXPECT_EQ(for_mpirun(hosts_of_slurm("n[08-10,3],g1", "2(x3),1")), "n08:2,n09:2,n10:2,n3:1,g1:1");
+  EXPECT_EQ(for_mpirun(hosts_of_slurm("rack1-a", "4")), "rack1-a:4");
+  const auto refused = [](const char* nodes, const char* tasks) {
+    return message_of<ConfigError>([&] { hosts_of_slurm(nodes, tasks); });
+  };
+  EXPECT_THAT(refused("n[1-", "1"), HasSubstr("cannot read \"n[1-\""));
+  EXPECT_THAT(refused("n[3-1]", "1"), HasSubstr("write a host file"));
+  EXPECT_THAT(refused("n[1-2]", "2(x"), HasSubstr("SLURM_TASKS_PER_NODE"));
+  EXPECT_THAT(refused("n1", ""), HasSubstr("SLURM_TASKS_PER_NODE"));
+}
+
 }  // namespace
 }  // namespace nought::hostfile_test

@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
 # Two hosts of two ranks train as one host of four, to the bit; a host that dies is named: hosts_test.sh HOSTS NOUGHT
 #
-# Exit code 77, for skipped, where namespaces cannot be made.
+# Exit code 77, for skipped, with a line that says why, where namespaces cannot be made.
 set -euo pipefail
 hosts=$1 nought=$2
-((EUID == 0)) && unshare --net --uts true 2>/dev/null && command -v ip >/dev/null || exit 77
+skip() {
+  echo "hosts_test: SKIPPED, no host was tried: $*" >&2
+  exit 77
+}
+((EUID == 0)) || skip "network namespaces need root"
+command -v ip >/dev/null || skip "ip is not installed (apt-get install iproute2)"
+unshare --net --uts --ipc --mount true 2>/dev/null || skip "this machine or container allows no namespaces (docker run --privileged)"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -27,6 +33,12 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 "$hosts" 2 bash -c "\"$nought\" train run.json --hostfile \"\$HOSTS_FILE\" --quiet --set training.output_dir=two" \
   >two.log 2>&1 </dev/null || fail "$(tail -3 two.log)"
 cmp one/model.safetensors two/model.safetensors || fail "two hosts have other bits than one"
+
+# The doctor measures the link between them, and names a host that cannot be reached.
+"$hosts" 2 bash -c "\"$nought\" doctor run.json --hostfile \"\$HOSTS_FILE\" && { echo \"h3 slots=1\" >>\"\$HOSTS_FILE\"
+  ! \"$nought\" doctor run.json --hostfile \"\$HOSTS_FILE\"; }" >doctor.log 2>&1 </dev/null || true
+grep -q "^h1  ok .*to h2 .* ms and .*B/s" doctor.log || fail "no link is measured: $(cat doctor.log)"
+grep -q "^h3  wrong  it cannot be asked" doctor.log || fail "an unknown host is not named: $(cat doctor.log)"
 
 # A host dies.
 "$hosts" 2 --slots 1 bash -c "

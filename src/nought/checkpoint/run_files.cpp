@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 #include "nought/io/mapped_file.h"
@@ -35,6 +36,21 @@ std::vector<fs::path> data_files(const DataPlan& data) {
 }
 
 }  // namespace
+
+std::vector<std::string> files_of_run(const RunPlan& plan) {
+  std::vector<std::string> files;
+  for (const fs::path& file : data_files(plan.data)) files.push_back(file.string());
+  std::error_code ignored;
+  const auto add = [&](const std::string& path) {
+    if (fs::is_regular_file(path, ignored)) files.push_back(path);
+    if (!fs::is_directory(path, ignored)) return;
+    for (const fs::directory_entry& entry : entries_of(path, ignored))
+      if (entry.is_regular_file(ignored)) files.push_back(entry.path().string());
+  };
+  for (const std::string& file : plan.config_files) add(file);
+  add(plan.model_dir), add(plan.data.tokenizer), add(plan.data.chat_template);
+  return files;
+}
 
 Json hash_run_files(const RunPlan& plan) {
   std::map<std::string, uint64_t> hashes;

@@ -34,6 +34,15 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
+void read_available(int fd, std::string& text) {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const ssize_t count = read(fd, bytes.data(), bytes.size());
+    if (count > 0) text.append(bytes.data(), static_cast<size_t>(count));
+    if (count == 0 || (count < 0 && errno != EINTR)) return;
+  }
+}
+
 EndingSignals::EndingSignals() {
   sigemptyset(&set_);
   for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {

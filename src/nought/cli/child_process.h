@@ -32,6 +32,9 @@ std::vector<char*> pointers(std::vector<std::string>& strings);
 /// Writes all bytes, unless nobody reads them any more.
 void write_all(int fd, std::string_view bytes);
 
+/// Appends what can be read now from a descriptor that does not block.
+void read_available(int fd, std::string& text);
+
 /// The signals that end a job. While one of these objects lives they are read from fd() instead of ending this process.
 class EndingSignals {
  public:

@@ -36,6 +36,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_plan(app, invocation);
   add_simulate(app, invocation);
   add_tune(app, invocation);
+  add_doctor(app, invocation);
   add_probe(app, invocation);
   add_trace(app, invocation);
   add_tokenize(app, invocation);

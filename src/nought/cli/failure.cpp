@@ -116,8 +116,10 @@ std::string describe(const std::exception_ptr& failure) {
   }
 }
 
+bool is_supervised() { return std::getenv(kSupervisedVariable) != nullptr; }
+
 int code_of(const std::exception_ptr& failure) {
-  if (std::getenv(kSupervisedVariable) == nullptr) return 1;
+  if (!is_supervised()) return 1;
   try {
     std::rethrow_exception(failure);
   } catch (const ConfigError&) {

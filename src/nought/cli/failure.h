@@ -15,6 +15,8 @@ std::string describe(const std::exception_ptr& failure);
 inline constexpr int kRefusedCode = 78;
 inline constexpr const char* kSupervisedVariable = "NOUGHT_SUPERVISED";
 int code_of(const std::exception_ptr& failure);
+/// Whether a supervisor started this process.
+bool is_supervised();
 
 /// The message with every quoted or dumped value cut to 200 bytes, for files from elsewhere hold values of any length.
 std::string with_short_values(std::string_view message);

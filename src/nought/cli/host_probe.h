@@ -9,9 +9,6 @@
 
 namespace nought {
 
-/// The command by which mpirun reaches other hosts: Open MPI's plm_rsh_agent, or ssh.
-std::vector<std::string> remote_agent();
-
 /// The hosts but this one on which `true` cannot be run by the agent within the time. All are asked at once.
 std::vector<Host> silent_hosts(const std::vector<Host>& hosts, std::chrono::seconds patience = std::chrono::seconds(7));
 

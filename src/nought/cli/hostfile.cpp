@@ -65,6 +65,56 @@ Choice parse_choice(const std::string& text, const char* option, const std::vect
   return choice;
 }
 
+/// What stands between the commas that no bracket encloses.
+std::vector<std::string> outside_of_brackets(const std::string& text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+/// The hosts of "n[01-03,7]", or of a name alone. Numbers keep their leading zeros.
+std::vector<std::string> names_of(const std::string& part, const std::string& nodes) {
+  const size_t open = part.find('['), close = part.find(']');
+  if (open == std::string::npos) return {part};
+  require<ConfigError>(close != std::string::npos && close > open && part.find('[', close) == std::string::npos,
+                       "SLURM_JOB_NODELIST: cannot read \"{}\"; write a host file and give it with --hostfile", nodes);
+  std::vector<std::string> names;
+  for (const std::string& range : split(part.substr(open + 1, close - open - 1), ',')) {
+    const size_t dash = range.find('-');
+    const std::string begin = range.substr(0, dash), end = dash == std::string::npos ? begin : range.substr(dash + 1);
+    const std::optional<int> first = number_in(begin), last = number_in(end);
+    require<ConfigError>(first && last && *first <= *last && *last - *first < kMostSlots,
+                         "SLURM_JOB_NODELIST: cannot read \"{}\"; write a host file and give it with --hostfile",
+                         nodes);
+    for (int number = *first; number <= *last; ++number)
+      names.push_back(fmt::format("{}{:0{}}{}", part.substr(0, open), number, begin.size(), part.substr(close + 1)));
+  }
+  return names;
+}
+
+/// "2(x3),1" is 2, 2, 2, 1.
+std::vector<int> task_counts(const std::string& text) {
+  std::vector<int> counts;
+  for (const std::string& part : split(text, ',')) {
+    const size_t times = part.find("(x");
+    const std::optional<int> count = number_in(std::string_view(part).substr(0, times));
+    const std::optional<int> repeated =
+        times == std::string::npos ? std::optional(1)
+                                   : number_in(std::string_view(part).substr(times + 2, part.size() - times - 3));
+    require<ConfigError>(count && *count >= 1 && repeated && *repeated >= 1 && *repeated <= kMostSlots,
+                         "SLURM_TASKS_PER_NODE: expected \"2(x3),1\" or the like, found \"{}\"", text);
+    counts.insert(counts.end(), static_cast<size_t>(*repeated), *count);
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file) {
@@ -112,6 +162,17 @@ std::vector<Host> choose_hosts(const std::vector<Host>& hosts, const std::string
   }
   require<ConfigError>(!chosen.empty(), "--exclude {} leaves no host of {}", exclude, file);
   return chosen;
+}
+
+std::vector<Host> hosts_of_slurm(const std::string& nodes, const std::string& tasks) {
+  const std::vector<int> counts = task_counts(tasks);
+  std::vector<Host> hosts;
+  for (const std::string& part : outside_of_brackets(nodes))
+    for (std::string& name : names_of(part, nodes)) {
+      const size_t place = std::min(hosts.size(), counts.size() - 1);
+      hosts.push_back({.name = std::move(name), .slots = counts[place]});
+    }
+  return hosts;
 }
 
 int total_slots(const std::vector<Host>& hosts) {

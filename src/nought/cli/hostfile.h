@@ -27,6 +27,10 @@ std::vector<Host> read_hostfile(const std::string& file);
 std::vector<Host> choose_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude,
                                const std::string& file);
 
+/// The hosts of an allocation of Slurm, as SLURM_JOB_NODELIST ("n[01-03,7],g1") and SLURM_TASKS_PER_NODE ("2(x3),1")
+/// say it. ConfigError for what is no such text.
+std::vector<Host> hosts_of_slurm(const std::string& nodes, const std::string& tasks);
+
 int total_slots(const std::vector<Host>& hosts);
 /// "h1:2,h2:2", as mpirun's --host takes it.
 std::string for_mpirun(const std::vector<Host>& hosts);

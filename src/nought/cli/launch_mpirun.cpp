@@ -122,8 +122,8 @@ bool user_set(const std::string& name) { return std::getenv(name.c_str()) != nul
 
 }  // namespace
 
-MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation) {
-  const bool one_machine = job.hosts.empty() && !in_allocation;
+MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool allocated) {
+  const bool one_machine = job.hosts.empty() && !allocated;
   MpirunCommand command{{mpirun}, {}};
   auto add = [&](std::initializer_list<std::string> arguments) {
     command.arguments.insert(command.arguments.end(), arguments);
@@ -168,6 +168,8 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
   return command;
 }
 
+bool in_allocation() { return user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID"); }
+
 std::string find_mpirun() {
   const char* path = std::getenv("PATH");
   for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
@@ -181,9 +183,9 @@ std::string find_mpirun() {
 }
 
 int run_mpirun(const MpirunJob& job) {
-  const bool in_allocation = user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID");
-  MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
-  const bool one_machine = job.hosts.empty() && !in_allocation;
+  const bool allocated = in_allocation();
+  MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), allocated);
+  const bool one_machine = job.hosts.empty() && !allocated;
   check_launch_limits(find_launch_limits(), one_machine ? job.ranks : 1);
   std::optional<LaunchSession> session;  // mpirun's folders here; other machines have their own
   if (one_machine) session.emplace();

@@ -27,7 +27,10 @@ struct MpirunCommand {
 /// The command that starts a job. On one machine each rank is bound to an equal share of the cores, or to none if there
 /// are more ranks than cores. On several machines (hosts, or the allocation of a batch system) mpirun places the
 /// ranks, and no rank is bound.
-MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation);
+MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool allocated);
+
+/// Whether this process belongs to an allocation of a batch system, which mpirun asks for hosts and starts ranks by.
+bool in_allocation();
 
 /// The path of mpirun. If PATH has none, ConfigError says how to install it.
 std::string find_mpirun();

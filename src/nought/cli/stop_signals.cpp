@@ -27,7 +27,7 @@ void take_signal(int signal) {
   if (first_signal.compare_exchange_strong(none, signal)) {
     first_time = milliseconds_now();
     if (!announces) return;
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kStopWord, std::strlen(kStopWord));
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kStopWord, std::strlen(kStopWord));
     return;
   }
   if (milliseconds_now() - first_time < kOneWish.count()) return;

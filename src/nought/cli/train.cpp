@@ -14,11 +14,16 @@
 #include "nought/checkpoint/run_files.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
+#include "nought/cli/failure.h"
 #include "nought/cli/flight.h"
+#include "nought/cli/host_check.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/launch_mpirun.h"
 #include "nought/cli/launch_session.h"
 #include "nought/cli/machine.h"
+#include "nought/cli/own_program.h"
+#include "nought/cli/remote_calls.h"
 #include "nought/cli/restarts.h"
 #include "nought/cli/shared_cores.h"
 #include "nought/cli/stop_signals.h"
@@ -213,7 +218,22 @@ void check_mode(const RunPlan& plan, StartMode mode) {
                        "to go back to");
 }
 
-/// ConfigError, IoError or MemoryLimitError for what a start of the run would end with.
+/// The quick checks of `nought doctor`, where ranks start on other hosts by an agent. DeviceError. A supervised run has
+/// them at its first start alone: a host that is lost later is a failure, which mpirun says.
+void check_other_hosts(const TrainOptions& options, const RunPlan& plan) {
+  const std::vector<Host> hosts = hosts_of(options.launch);
+  const bool all_here =
+      std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return is_this_host(host.name); });
+  if (all_here || is_supervised() || in_allocation()) return;
+  const RunNeeds needs{.files = files_of_run(plan),
+                       .output_dir = plan.output_dir,
+                       .ranks = static_cast<int>(options.launch.ranks.value_or(0))};
+  const std::string problems = describe_problems(check_hosts(hosts, needs, own_program()));
+  require<DeviceError>(problems.empty(), "{}; `nought doctor {} --hostfile {}` shows all hosts", problems,
+                       options.run_file, options.launch.hostfile);
+}
+
+/// ConfigError, IoError, DeviceError or MemoryLimitError for what a start of the run would end with.
 void validate(const TrainOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   const RunPlan plan = options.plan(static_cast<int>(ranks));
@@ -228,6 +248,7 @@ void validate(const TrainOptions& options) {
   // Without --ranks, mpirun makes as many ranks as the hosts have slots.
   if (options.launch.ranks || options.launch.hostfile.empty())
     require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
+  check_other_hosts(options, plan);
 }
 
 /// Returns the command with another number of ranks, and what they are told.
