@@ -94,6 +94,7 @@ struct Layout {
   const char* name;
   int ranks;
   GenerationSizes sizes;
+  bool guesses = false;
 };
 
 std::vector<InferenceRequest> random_requests(size_t count, int64_t vocab_size, unsigned seed) {
@@ -106,13 +107,16 @@ std::vector<InferenceRequest> random_requests(size_t count, int64_t vocab_size, 
     for (int64_t i = 1 + upto(12); i > 0; --i) each.prompt.push_back(static_cast<int32_t>(upto(vocab_size)));
     each.sampling = {.temperature = upto(2) == 0 ? 0.0 : 0.9, .seed = static_cast<uint64_t>(upto(1000))};
   }
+  requests.front().prompt.assign(20, 5);  // one that repeats itself, which guesses get right
+  requests.front().max_new_tokens = 9;
+  requests.front().sampling.logit_bias = {{5, 1000.0F}};
   return requests;
 }
 
 NOUGHT_SIZE(medium);
 TEST(CachedDecoder, ranks_that_follow_give_requests_what_generate_gives_alone) {
-  for (const Layout& layout : {Layout{"open/llama", 2, {}}, Layout{"open/llama", 2, {.pipeline = 2}},
-                               Layout{"open/mixtral", 2, {.experts = 2}}})
+  for (const Layout& layout : {Layout{"open/llama", 2, {}}, Layout{"open/llama", 2, {}, true},
+                               Layout{"open/llama", 2, {.pipeline = 2}}, Layout{"open/mixtral", 2, {.experts = 2}}})
     run_ranks(layout.ranks, [&](Communicator& world, const Context& context) {
       Shared shared(layout.name, world, context, layout.sizes);
       const auto requests = random_requests(5, shared.config.vocab_size, 3);
@@ -123,7 +127,8 @@ TEST(CachedDecoder, ranks_that_follow_give_requests_what_generate_gives_alone) {
       for (const InferenceRequest& each : requests)
         alone.push_back(generate(shared.decoder, context, DType::f32, std::span(&each.prompt, 1),
                                  {.max_new_tokens = each.max_new_tokens, .sampling = each.sampling}, silent)[0]);
-      const InferenceEngine::Options options{.capacity = 64, .sequences = 3, .max_batch_tokens = 16};
+      InferenceEngine::Options options{.capacity = 64, .sequences = 3, .max_batch_tokens = 16};
+      if (layout.guesses) options.speculation.drafter = std::make_shared<LookupDrafter>();
       if (world.rank() != 0)
         return CachedDecoder(shared.decoder, context, DType::f32, options.cache(), &world).follow();
       InferenceEngine engine(shared.decoder, context, DType::f32, options, &world);
@@ -138,6 +143,7 @@ TEST(CachedDecoder, ranks_that_follow_give_requests_what_generate_gives_alone) {
       while (engine.step()) engine.keep_alive();
       for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(heard[i]->tokens, alone[i]) << layout.name << " " << i;
       EXPECT_EQ(std::ssize(embedded->values), shared.config.hidden_size);
+      EXPECT_EQ(engine.counts().speculated.accepted > 0, layout.guesses);
       EXPECT_GT(engine.counts().reused_tokens, 0) << "a beginning was copied on all ranks";
       engine.dismiss();
     });

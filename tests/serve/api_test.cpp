@@ -375,6 +375,7 @@ TEST(Api, a_client_that_goes_frees_its_place_and_too_many_are_told_to_wait) {
   EXPECT_THAT(watches.read_all(),
               AllOf(HasSubstr("nought:num_requests_running{model_name=\"tiny\"} 0\n"),
                     HasSubstr("nought:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"} 2\n"),
+                    HasSubstr("nought:spec_decode_num_accepted_tokens_total{model_name=\"tiny\"} 0\n"),
                     HasSubstr("nought:time_to_first_token_seconds_count{model_name=\"tiny\"} 2\n")));
 }
 

@@ -44,6 +44,11 @@ InferenceEngine::InferenceEngine(Decoder& decoder, const Context& context, DType
       free_(static_cast<size_t>(cache_.sequences())) {
   require<ConfigError>(options.max_batch_tokens >= 1, "the most tokens of a step must be at least 1, got {}",
                        options.max_batch_tokens);
+  require<ConfigError>(!options.speculation.drafter || cache_.shares_beginnings(),
+                       "--speculative: guessed tokens cannot be taken back from the cache of this {} model, whose {}: "
+                       "leave the option out",
+                       cache_.config().family,
+                       cache_.config().keeps_states() ? "layers keep states" : "rotations change with the length");
   std::iota(free_.begin(), free_.end(), int64_t{0});
 }
 
@@ -60,7 +65,10 @@ void InferenceEngine::check_prompt(std::span<const int32_t> prompt) const {
 uint64_t InferenceEngine::submit(InferenceRequest request, std::shared_ptr<RequestListener> listener) {
   check_prompt(request.prompt);
   request.sampling.validate();
-  waiting_.push_back({.number = ++last_number_, .request = std::move(request), .listener = std::move(listener)});
+  waiting_.push_back({.number = ++last_number_,
+                      .request = std::move(request),
+                      .listener = std::move(listener),
+                      .guesses = options_.speculation.tokens});
   return last_number_;
 }
 
@@ -141,8 +149,9 @@ void InferenceEngine::begin_waiting() {
 void InferenceEngine::plan_step() {
   begin_waiting();
   int64_t room = options_.max_batch_tokens;
+  add_guesses();
   for (Sequence& each : running_) {
-    each.fed = each.produced.empty() ? 0 : 1;
+    each.fed = each.produced.empty() ? 0 : std::ssize(each.next);
     room -= each.fed;
   }
   for (const Sequence& each : running_)
@@ -152,7 +161,7 @@ void InferenceEngine::plan_step() {
   for (const Sequence& each : running_) room -= each.fed;
   const int64_t limit = cache_.config().rope.switch_length(), vocab_size = cache_.config().vocab_size;
   for (Sequence& each : running_) {
-    if (each.fed == 1 || each.waits) continue;
+    if (each.fed > 0 || each.waits) continue;
     const int64_t rest = std::ssize(each.next);
     each.fed = std::clamp<int64_t>(room, 0, rest);
     if (each.request.scores_prompt) each.fed = std::min(each.fed, std::max<int64_t>(1, kScoredLogits / vocab_size));
@@ -162,12 +171,45 @@ void InferenceEngine::plan_step() {
   }
 }
 
+int64_t InferenceEngine::most_guesses(const Sequence& sequence) const {
+  if (sequence.produced.empty()) return 0;
+  return std::min({sequence.guesses, sequence.request.max_new_tokens - std::ssize(sequence.produced) - 1,
+                   cache_.capacity() - std::ssize(held(sequence)) - 1});
+}
+
+void InferenceEngine::add_guesses() {
+  if (!options_.speculation.drafter) return;
+  std::vector<Sequence*> guessed;
+  std::vector<std::vector<int32_t>> texts;
+  std::vector<DraftRequest> requests;
+  const int64_t generating =
+      std::ranges::count_if(running_, [](const Sequence& each) { return !each.produced.empty(); });
+  int64_t room = (options_.max_batch_tokens - generating) / 2;  // the other half is for prompts
+  for (Sequence& each : running_) {
+    const int64_t most = std::min(most_guesses(each), room);
+    if (most < 1) continue;
+    room -= most;
+    guessed.push_back(&each);
+    texts.push_back(held(each));
+    texts.back().push_back(each.next[0]);
+    requests.push_back({.sequence = each.slot,
+                        .ids = texts.back(),
+                        .most = most,
+                        .sampling = each.request.sampling,
+                        .position = each.produced.size()});
+  }
+  if (requests.empty()) return;
+  const auto guesses = options_.speculation.drafter->guess(requests);
+  for (size_t i = 0; i < guessed.size(); ++i)
+    guessed[i]->next.insert(guessed[i]->next.end(), guesses[i].begin(), guesses[i].end());
+}
+
 Tensor InferenceEngine::compute(std::vector<int64_t>& rows) {
   std::vector<NextTokens> next;
   for (const Sequence& each : running_) {
     rows.push_back(0);
     if (each.fed == 0) continue;
-    const bool every = each.request.scores_prompt && each.produced.empty();
+    const bool every = each.request.scores_prompt || !each.produced.empty();
     rows.back() = every ? each.fed : 1;
     next.push_back({each.slot, std::span(each.next).first(static_cast<size_t>(each.fed)), every});
   }
@@ -256,10 +298,14 @@ bool InferenceEngine::advance(Sequence& sequence, std::span<float> logits, int64
   std::optional<FinishReason> reason;
   std::exception_ptr error;
   try {
-    if (sequence.request.scores_prompt && sequence.produced.empty()) score_prompt(sequence, logits, rows);
-    sequence.next.erase(sequence.next.begin(), sequence.next.begin() + sequence.fed);
-    if (!sequence.next.empty()) return true;  // the prompt goes on
-    reason = draw(sequence, logits.last(logits.size() / static_cast<size_t>(rows)));
+    if (sequence.produced.empty()) {
+      if (sequence.request.scores_prompt) score_prompt(sequence, logits, rows);
+      sequence.next.erase(sequence.next.begin(), sequence.next.begin() + sequence.fed);
+      if (!sequence.next.empty()) return true;  // the prompt goes on
+      reason = draw(sequence, logits.last(logits.size() / static_cast<size_t>(rows)), held(sequence));
+    } else {
+      reason = draw_guessed(sequence, logits);
+    }
   } catch (...) {
     reason = FinishReason::failed;
     error = std::current_exception();
@@ -268,13 +314,34 @@ bool InferenceEngine::advance(Sequence& sequence, std::span<float> logits, int64
   return !reason;
 }
 
-std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<float> logits) {
+std::optional<FinishReason> InferenceEngine::draw_guessed(Sequence& sequence, std::span<float> logits) {
+  const std::vector<int32_t> fed = std::exchange(sequence.next, {});
+  const size_t rows = fed.size(), vocab = logits.size() / rows, before = held(sequence).size() - rows;
+  size_t right = 0;
+  std::optional<FinishReason> reason;
+  for (;; ++right) {
+    const std::span<const int32_t> ids = std::span(held(sequence)).first(before + right + 1);
+    reason = draw(sequence, logits.subspan(right * vocab, vocab), ids);
+    if (reason || right + 1 == rows || sequence.next[0] != fed[right + 1]) break;
+  }
+  if (rows == 1) return reason;
+  cache_.keep_first(sequence.slot, static_cast<int64_t>(before + right + 1));
+  const int64_t accepted = static_cast<int64_t>(right), guessed = static_cast<int64_t>(rows) - 1;
+  speculated_.drafts += 1;
+  speculated_.guessed += guessed;
+  speculated_.accepted += accepted;
+  sequence.guesses = std::min(accepted == guessed ? 2 * sequence.guesses : accepted + 1, options_.speculation.tokens);
+  return reason;
+}
+
+std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<float> logits,
+                                                  std::span<const int32_t> ids) {
   InferenceRequest& request = sequence.request;
   if (request.max_new_tokens == 0) return FinishReason::length;
   const std::vector<float> unchanged =
       request.likeliest ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
   const auto count = std::ssize(sequence.produced);
-  adjust_logits(logits, request.sampling, held(sequence), sequence.produced);
+  adjust_logits(logits, request.sampling, ids, sequence.produced);
   if (count < request.min_new_tokens)
     for (const int32_t id : request.stop_ids) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
   if (request.constraint) request.constraint->apply(logits, request.stop_ids);
@@ -287,7 +354,7 @@ std::optional<FinishReason> InferenceEngine::draw(Sequence& sequence, std::span<
   const bool goes_on = sequence.listener->on_token(request.likeliest ? score_token(unchanged, token, *request.likeliest)
                                                                      : ScoredToken{.id = token});
   if (!goes_on || (request.constraint && request.constraint->complete())) return FinishReason::stop;
-  if (count + 1 < request.max_new_tokens && std::ssize(held(sequence)) < cache_.capacity()) return std::nullopt;
+  if (count + 1 < request.max_new_tokens && std::ssize(ids) < cache_.capacity()) return std::nullopt;
   return FinishReason::length;
 }
 
@@ -307,7 +374,8 @@ InferenceEngine::Counts InferenceEngine::counts() const {
   Counts counts{.running = std::ssize(running_),
                 .waiting = std::ssize(waiting_),
                 .prompt_tokens = prompt_tokens_,
-                .reused_tokens = reused_tokens_};
+                .reused_tokens = reused_tokens_,
+                .speculated = speculated_};
   for (const Sequence& each : running_) counts.cached_tokens += std::ssize(held(each));
   return counts;
 }

@@ -14,6 +14,7 @@
 
 #include "nought/grammar/token_constraint.h"
 #include "nought/infer/cached_decoder.h"
+#include "nought/infer/drafter.h"
 #include "nought/infer/sampling.h"
 #include "nought/infer/state_pool.h"
 
@@ -70,6 +71,7 @@ class InferenceEngine {
     int64_t sequences = 8;               // how many are computed together
     int64_t max_batch_tokens = 2048;     // how many tokens a step computes; more if more sequences than that generate
     std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
+    Speculation speculation = {};        // whose guesses are computed together with the tokens before them
 
     CacheOptions cache() const { return {.capacity = capacity, .sequences = sequences, .kv_dtype = kv_dtype}; }
   };
@@ -77,6 +79,7 @@ class InferenceEngine {
     int64_t running = 0, waiting = 0;
     int64_t cached_tokens = 0;                     // in the cache, for running requests
     int64_t prompt_tokens = 0, reused_tokens = 0;  // of all requests so far; reused: those that needed no computing
+    SpeculationCounts speculated = {};             // likewise
   };
   /// led: see CachedDecoder.
   InferenceEngine(Decoder& decoder, const Context& context, DType dtype, const Options& options,
@@ -107,10 +110,11 @@ class InferenceEngine {
     InferenceRequest request;
     std::shared_ptr<RequestListener> listener;
     int64_t slot = -1;               // its sequence of the cache
-    std::vector<int32_t> next = {};  // the tokens to compute next: what is left of the prompt, or the last new token
+    std::vector<int32_t> next = {};  // tokens to compute: what is left of the prompt, or the last new one and guesses
     std::vector<int32_t> produced = {};
-    int64_t fed = 0;     // tokens of `next` that this step computes
-    bool waits = false;  // for others that compute the beginning of its prompt
+    int64_t fed = 0;      // tokens of `next` that this step computes
+    int64_t guesses = 0;  // how many tokens to guess at most: fewer where guesses were wrong
+    bool waits = false;   // for others that compute the beginning of its prompt
   };
   void admit(int64_t room);
   /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.
@@ -121,14 +125,21 @@ class InferenceEngine {
   /// Begins the sequences that have waited, in their order, unless they wait on.
   void begin_waiting();
   void plan_step();
+  /// How many tokens may be guessed behind the next one of a sequence.
+  int64_t most_guesses(const Sequence& sequence) const;
+  /// Adds guesses to the tokens of sequences that generate.
+  void add_guesses();
   /// Computes the first of the waiting requests, which asks for an embedding, in a part of the cache that is free.
   void embed();
   std::vector<float> embedding_of(const Sequence& sequence);
   Tensor compute(std::vector<int64_t>& rows);
   /// Reads the rows of logits that a sequence got. False if it has ended.
   bool advance(Sequence& sequence, std::span<float> logits, int64_t rows);
-  /// Draws the next token of a sequence; the reason if it has ended with that.
-  std::optional<FinishReason> draw(Sequence& sequence, std::span<float> logits);
+  /// Draws the next token of a sequence, whose tokens so far are `ids`; the reason if it has ended with that.
+  std::optional<FinishReason> draw(Sequence& sequence, std::span<float> logits, std::span<const int32_t> ids);
+  /// Draws behind each token that this step has computed, as long as it draws what was guessed, and takes the rest out
+  /// of the cache.
+  std::optional<FinishReason> draw_guessed(Sequence& sequence, std::span<float> logits);
   void score_prompt(const Sequence& sequence, std::span<const float> logits, int64_t rows) const;
   void end(Sequence& sequence, FinishReason reason, std::exception_ptr error = {});
   void fail_all(const std::exception_ptr& error);
@@ -142,6 +153,7 @@ class InferenceEngine {
   std::deque<int64_t> free_;       // parts of the cache, the longest unused first
   uint64_t last_number_ = 0;
   int64_t prompt_tokens_ = 0, reused_tokens_ = 0;
+  SpeculationCounts speculated_;
 };
 
 /// The token with its log-probability, and the `count` most probable ones; of equal ones the lower id comes first.

@@ -69,6 +69,9 @@ std::string ServeMetrics::page(const std::string& model, const InferenceEngine::
   add("kv_cache_usage_perc", "gauge", static_cast<double>(counts.cached_tokens) / static_cast<double>(cache_tokens));
   add("prefix_cache_queries_total", "counter", counts.prompt_tokens);
   add("prefix_cache_hits_total", "counter", counts.reused_tokens);
+  add("spec_decode_num_drafts_total", "counter", counts.speculated.drafts);
+  add("spec_decode_num_draft_tokens_total", "counter", counts.speculated.guessed);
+  add("spec_decode_num_accepted_tokens_total", "counter", counts.speculated.accepted);
   add("prompt_tokens_total", "counter", prompt_tokens_);
   add("generation_tokens_total", "counter", new_tokens_);
   page += "# TYPE nought:request_success_total counter\n";
