@@ -31,6 +31,20 @@ Ended generate(const std::string& options) {
       fmt::format("{} generate {} --max-new-tokens 12 --seed 3 {}", test::known_path("nought"), kModel, options));
 }
 
+TEST(GenerateCommand, guessed_tokens_change_nothing) {
+  const std::string options = "--prompt 'int a = 1; int a = 1; int' ";
+  const Ended plain = generate(options), guessed = generate(options + "--speculative lookup --speculative-tokens 4");
+  EXPECT_EQ(guessed.exit_code, 0) << guessed.err;
+  EXPECT_EQ(guessed.out, plain.out);
+  EXPECT_THAT(generate(options + "--speculative lookups").err, HasSubstr("--speculative lookups: expected lookup"));
+  EXPECT_THAT(generate(options + "--speculative lookup --speculative-tokens 0").err, HasSubstr("must be 1 to 64"));
+  const Ended refused =
+      run_program(fmt::format("{} generate {}/open/lfm2 --ids 5,9 --max-new-tokens 2 --speculative lookup",
+                              test::known_path("nought"), test::golden_root()));
+  EXPECT_THAT(refused.err, HasSubstr("--speculative: guessed tokens cannot be taken back"));
+  EXPECT_EQ(refused.exit_code, 1);
+}
+
 TEST(GenerateCommand, several_prompts_give_the_texts_of_each_alone) {
   TempFolder folder;
   folder.write("lines.txt", "for (int\nreturn\n");

@@ -81,7 +81,8 @@ class Conversation {
         model_(options, self, context),
         template_(model_.chat_source(options.chat_template), model_.tokenizer()),
         tools_(tools_of(options.tools_file)),
-        generator_(model_.decoder(), context, model_.dtype(), room(), 1, options.generate.kv_dtype) {
+        generator_(model_.decoder(), context, model_.dtype(), room(), 1, options.generate.kv_dtype,
+                   options.speculation.make()) {
     model_.require_tokenizer();
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     use_generation_config(model_.folder(), options_, /*says=*/true);
@@ -142,6 +143,7 @@ bool looks_like_command(const std::string& line) {
 
 void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
   options.generate.validate();
+  options.speculation.check();
   require<ConfigError>(2 <= options.context && options.context <= kMostTokens, "--context must be 2 to {}, got {}",
                        kMostTokens, options.context);
   Conversation conversation(options, self, context);

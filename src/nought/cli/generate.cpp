@@ -35,6 +35,7 @@ struct GenerateFlags : GenerationOptions {
     require<ConfigError>(ids.empty() != (prompts.empty() && prompts_file.empty()),
                          "give what to continue: --prompt, --prompts-file or --ids");
     generate.validate();
+    speculation.check();
     if (!logprobs.empty()) {
       const std::filesystem::path folder = std::filesystem::absolute(logprobs).parent_path();
       require<IoError>(std::filesystem::is_directory(folder), "--logprobs {}: {} is not a folder", logprobs,
@@ -155,6 +156,7 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
     tokenizer.encode(text, prompts.back(), {.specials = options.parse_special_tokens});
   }
   options.generate.stop_ids = model.stop_ids(of_text);
+  options.generate.speculation = options.speculation.make();
   Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
                   world.rank() == 0);
   if (!options.logprobs.empty() && world.rank() == 0) printer.keep_log_probabilities();

@@ -44,6 +44,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
           ->capture_default_str()};
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
   add_kv_dtype_option(command, generate.kv_dtype);
+  add_speculation_options(command, options.speculation);
 }
 
 void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype) {
@@ -52,6 +53,29 @@ void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype) {
           "--kv-dtype", [&kv_dtype](const std::string& name) { kv_dtype = kv_dtype_named(name); },
           "What keys and values are kept in: bf16, f16, f32, or in 8 bits fp8 or int8; default: the model's dtype")
       ->type_name("DTYPE");
+}
+
+void SpeculationFlags::check() const {
+  constexpr int64_t kMost = 64;
+  require<ConfigError>(drafter.empty() || drafter == "lookup", "--speculative {}: expected lookup", drafter);
+  require<ConfigError>(1 <= tokens && tokens <= kMost, "--speculative-tokens must be 1 to {}, got {}", kMost, tokens);
+}
+
+Speculation SpeculationFlags::make() const {
+  check();
+  if (drafter.empty()) return {};
+  return {.drafter = std::make_shared<LookupDrafter>(), .tokens = tokens};
+}
+
+void add_speculation_options(CLI::App& command, SpeculationFlags& flags) {
+  command
+      .add_option(
+          "--speculative", flags.drafter,
+          "lookup: guess that text goes on as it did where it stood before, and compute what is guessed at once; "
+          "faster where an answer quotes its prompt, and the same tokens")
+      ->type_name("lookup");
+  command.add_option("--speculative-tokens", flags.tokens, "The most tokens that are guessed at once")
+      ->capture_default_str();
 }
 
 void add_adapter_options(CLI::App& command, AdapterFlags& flags) {

@@ -34,9 +34,21 @@ FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& fla
 /// --kv-dtype; see kv_dtype_named().
 void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype);
 
+/// --speculative and --speculative-tokens.
+struct SpeculationFlags {
+  std::string drafter;  // "": none
+  int64_t tokens = 8;
+
+  /// ConfigError names the option that has no such value.
+  void check() const;
+  Speculation make() const;
+};
+void add_speculation_options(CLI::App& command, SpeculationFlags& flags);
+
 struct GenerationOptions {
   std::string model_dir, tokenizer;
   AdapterFlags adapters;
+  SpeculationFlags speculation;
   std::vector<std::string> stops;  // texts that end a reply
   GenerateOptions generate;
   std::vector<const CLI::Option*> sampling_flags = {};  // --temperature and so on

@@ -76,6 +76,7 @@ void ServeOptions::check() const {
                        "--parallel must be 1 to {}, got {}", kMostSequences, engine.sequences);
   require<ConfigError>(1 <= engine.max_batch_tokens && engine.max_batch_tokens <= kMostTokens,
                        "--max-batch-tokens must be 1 to {}, got {}", kMostTokens, engine.max_batch_tokens);
+  speculation.check();
   require<ConfigError>(max_waiting >= 0, "--max-waiting must be at least 0, got {}", max_waiting);
   require<ConfigError>(pooling == "mean" || pooling == "last" || pooling == "cls",
                        "--pooling must be mean, last or cls, got {}", pooling);
@@ -107,6 +108,7 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
                   "Tokens of a request, prompt and answer together; the cache has room for --parallel times as many")
       ->capture_default_str();
   add_kv_dtype_option(command, options.engine.kv_dtype);
+  add_speculation_options(command, options.speculation);
   command
       .add_option("--max-batch-tokens", options.engine.max_batch_tokens,
                   "Tokens of a step: a long prompt is computed in parts, beside the tokens of others")
@@ -140,6 +142,7 @@ ServeOptions fitted(ServeOptions options, LoadedModel& model) {
   model.require_tokenizer();
   model.tokenizer().check_fits(model.decoder().config().vocab_size);
   options.engine.capacity = std::min(options.engine.capacity, model.decoder().config().most_cached());
+  options.engine.speculation = options.speculation.make();
   return options;
 }
 

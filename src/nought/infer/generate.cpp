@@ -38,10 +38,13 @@ void GenerateOptions::validate() const {
 }
 
 Generator::Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences,
-                     std::optional<DType> kv_dtype)
+                     std::optional<DType> kv_dtype, Speculation speculation)
     : engine_(decoder, context, dtype,
-              {.capacity = capacity, .sequences = sequences, .max_batch_tokens = kTokensAtOnce, .kv_dtype = kv_dtype}) {
-}
+              {.capacity = capacity,
+               .sequences = sequences,
+               .max_batch_tokens = kTokensAtOnce,
+               .kv_dtype = kv_dtype,
+               .speculation = std::move(speculation)}) {}
 
 std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int32_t>> prompts,
                                                  const GenerateOptions& options, TokenSink& sink) {
@@ -80,7 +83,8 @@ std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& cont
                            ? "(max_position_embeddings) up to which a model with the rope type \"dynamic\" generates"
                            : "that the model has learned");
   const auto count = static_cast<int64_t>(prompts.size());
-  return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch), options.kv_dtype)
+  return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch), options.kv_dtype,
+                   options.speculation)
       .run(prompts, options, sink);
 }
 

@@ -18,6 +18,7 @@ struct GenerateOptions {
   int64_t max_new_tokens = 128;
   int64_t batch = 8;                   // how many sequences are computed together
   std::optional<DType> kv_dtype = {};  // what the cache keeps; see Decoder::make_cache()
+  Speculation speculation = {};        // see InferenceEngine::Options
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
   std::vector<uint64_t> seeds = {};    // one for each prompt; none: all have that of `sampling`
@@ -47,9 +48,9 @@ class TokenSink {
 class Generator {
  public:
   /// capacity: the most tokens of a sequence, prompt and generated ones together. sequences: how many the cache holds.
-  /// kv_dtype: see Decoder::make_cache().
+  /// kv_dtype: see Decoder::make_cache(). speculation: see InferenceEngine::Options.
   Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences,
-            std::optional<DType> kv_dtype = {});
+            std::optional<DType> kv_dtype = {}, Speculation speculation = {});
 
   /// Continues the prompts, each of at least one token, and returns the new tokens of each. A prompt gets the tokens
   /// that it would get alone. As many prompts as the cache has sequences are computed together; when

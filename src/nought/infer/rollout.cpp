@@ -25,10 +25,11 @@ std::vector<std::vector<int32_t>> write_answers(Decoder& decoder, const Context&
                                                 std::span<const AnswerRequest> requests,
                                                 const RolloutOptions& options) {
   std::vector<std::vector<int32_t>> prompts;
-  GenerateOptions generation{.max_new_tokens = options.max_completion_length,
-                             .batch = options.sequences,
-                             .kv_dtype = options.kv_dtype,
-                             .sampling = options.sampling};
+  GenerateOptions generation;
+  generation.max_new_tokens = options.max_completion_length;
+  generation.batch = options.sequences;
+  generation.kv_dtype = options.kv_dtype;
+  generation.sampling = options.sampling;
   for (const AnswerRequest& each : requests) {
     prompts.emplace_back(each.prompt.begin(), each.prompt.end());
     generation.seeds.push_back(each.seed);
