@@ -42,6 +42,12 @@ void read_checkpoint_manifest(std::span<const std::byte> bytes);
 void read_accelerate_yaml(std::span<const std::byte> bytes);
 /// JSON lines or text, compressed or not: every document that is accepted passes through all filters.
 void read_documents(std::span<const std::byte> bytes);
+/// A grammar in GBNF: what is accepted writes a word.
+void read_gbnf(std::span<const std::byte> bytes);
+/// A regular expression, which texts match whole or in a part: what is accepted writes a word.
+void read_regex(std::span<const std::byte> bytes);
+/// A JSON schema: what is accepted writes a word.
+void read_json_schema(std::span<const std::byte> bytes);
 
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"gguf", read_gguf},
@@ -55,6 +61,9 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"flight_file", read_flight_file},
                                       {"checkpoint_manifest", read_checkpoint_manifest},
                                       {"accelerate_yaml", read_accelerate_yaml},
-                                      {"documents", read_documents}};
+                                      {"documents", read_documents},
+                                      {"gbnf", read_gbnf},
+                                      {"regex", read_regex},
+                                      {"json_schema", read_json_schema}};
 
 }  // namespace nought::fuzz
