@@ -1,8 +1,11 @@
 #include "nought/io/append_file.h"
 
+#include <csignal>
+
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "nought/base/error.h"
 
@@ -54,6 +57,40 @@ TEST(AppendFile, what_cannot_be_written_is_named) {
   fs::create_directory(folder / "a");
   EXPECT_THAT(message_of<IoError>([&] { file.append("2\n"); }), HasSubstr((folder / "a").string()));
   EXPECT_THROW(AppendFile().append("1"), IoError);
+}
+
+/// While it lives, no file grows beyond so many bytes, as if the disk were full there.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST(AppendFile, keeps_no_part_of_what_a_disk_did_not_take_whole) {
+  const TempFolder folder;
+  AppendFile file(folder / "a", "1\n");
+  {
+    const FullDisk full(6);
+    EXPECT_THAT(message_of<IoError>([&] { file.append("23456789\n"); }), HasSubstr("cannot write"));
+    EXPECT_EQ(read_bytes(folder / "a"), "1\n");
+    file.append("23\n");
+  }
+  file.append("4\n");
+  EXPECT_EQ(read_bytes(folder / "a"), "1\n23\n4\n");
 }
 
 }  // namespace

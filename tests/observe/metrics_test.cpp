@@ -46,6 +46,36 @@ TEST(Metrics, a_line_per_step_whose_numbers_read_back_to_the_same_bits) {
     EXPECT_FALSE(line.contains(asked_for)) << asked_for;
 }
 
+TEST(Metrics, lines_that_a_disk_does_not_take_are_written_later_and_three_in_a_row_are_an_error) {
+  const TempFolder folder;
+  std::vector<std::string> notes;
+  MetricsWriter writer(folder.path());
+  writer.set_note([&](const std::string& line) { notes.push_back(line); });
+  writer.on_start(start_of(0));
+  writer.on_step(report_of(1));
+  const auto block = [&] {
+    std::filesystem::remove(folder / "metrics.jsonl");
+    std::filesystem::create_directory(folder / "metrics.jsonl");
+  };
+  block();
+  writer.on_step(report_of(2));
+  writer.on_step(report_of(3));
+  EXPECT_EQ(notes.size(), 1) << "it is told once";
+  std::filesystem::remove(folder / "metrics.jsonl");
+  writer.on_step(report_of(4));
+  ASSERT_EQ(lines_of(folder).size(), 4);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(lines_of(folder)[static_cast<size_t>(i)].at("step"), i + 1);
+  EXPECT_EQ(notes.size(), 2);
+  block();
+  writer.on_step(report_of(5));
+  writer.on_step(report_of(6));
+  EXPECT_THAT(test::message_of<IoError>([&] { writer.on_step(report_of(7)); }),
+              testing::HasSubstr("3 lines in a row could not be written"));
+  std::filesystem::remove(folder / "metrics.jsonl");
+  writer.on_interrupt(7, {});
+  EXPECT_EQ(lines_of(folder).size(), 7);
+}
+
 TEST(Metrics, a_sample_is_a_line_of_its_own_whatever_its_bytes) {
   const TempFolder folder;
   MetricsWriter writer(folder.path());

@@ -169,6 +169,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   MetricsWriter metrics(plan.output_dir);
   const RunPrediction predicted = predicted_of(plan, world);
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted);
+  metrics.set_note([&](const std::string& line) { progress.note(line); });
   if (options.quiet) progress.set_quiet();
   for (const Resolved& row : plan.resolved)
     if (row.key == "update_beside_backward")

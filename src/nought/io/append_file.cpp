@@ -45,10 +45,13 @@ void AppendFile::append(std::string_view bytes) {
     std::filesystem::create_directories(path_.parent_path(), ignored);
     open(bytes_in(descriptor_, path_));
   }
+  const off_t before = ::lseek(descriptor_, 0, SEEK_END);
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
     const int reason = errno;
     if (count < 0 && reason == EINTR) continue;
+    if (count <= 0 && before >= 0 && ::ftruncate(descriptor_, before) != 0)
+      fail<IoError>("cannot write {}, which ends in a part of a line now: {}", path_.string(), std::strerror(reason));
     require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
     bytes.remove_prefix(static_cast<size_t>(count));
   }

@@ -15,8 +15,9 @@ class AppendFile {
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  /// Appends the bytes, and gives them to the system at once. If the file was removed, moved or replaced since, all
-  /// that it holds is written again under its name, in a new folder if that is gone too. IoError.
+  /// Appends the bytes, and gives them to the system at once. If a disk takes a part of them alone, none is kept. If
+  /// the file was removed, moved or replaced since, all that it holds is written again under its name, in a new folder
+  /// if that is gone too. IoError.
   void append(std::string_view bytes);
   const std::filesystem::path& path() const { return path_; }
 

@@ -1,7 +1,11 @@
 #include "nought/observe/metrics.h"
 
 #include <sstream>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "nought/base/error.h"
 #include "nought/base/json.h"
 #include "nought/base/open_file.h"
 #include "nought/base/timing.h"
@@ -118,6 +122,31 @@ void MetricsWriter::on_sample(int64_t step, const std::string& prompt, const std
   write(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-void MetricsWriter::write(const std::string& line) { file_.append(line + "\n"); }
+void MetricsWriter::on_interrupt(int64_t /*step*/, const std::filesystem::path& /*checkpoint*/) { write_kept(); }
+
+void MetricsWriter::on_finish(const std::vector<RankMemory>& /*peaks*/, const std::filesystem::path& /*exported*/) {
+  write_kept();
+}
+
+void MetricsWriter::write(const std::string& line) {
+  constexpr int kMostFailures = 3;
+  kept_ += line + "\n";
+  try {
+    write_kept();
+  } catch (const IoError& failure) {
+    ++failures_;
+    require<IoError>(failures_ < kMostFailures, "{} lines in a row could not be written: {}", failures_,
+                     failure.what());
+    if (failures_ == 1 && note_)
+      note_(fmt::format("{}; the run goes on, and the line is written with the next one", failure.what()));
+  }
+}
+
+void MetricsWriter::write_kept() {
+  if (kept_.empty()) return;
+  file_.append(kept_);
+  kept_.clear();
+  if (std::exchange(failures_, 0) > 0 && note_) note_(fmt::format("{} is whole again", file_.path().string()));
+}
 
 }  // namespace nought
