@@ -91,6 +91,7 @@ TEST_F(Check, refuses_what_train_refuses_in_the_same_line) {
       {"--set training.device_memory=100KiB", "are more than training.device_memory, 100.0 KiB"},
       {"--set training.host_memory=100KiB", "in the host's RAM, as predicted, are more than training.host_memory"},
       {"--resume --overwrite", "give one of them"},
+      {"--rewind 3", "not of step 3"},
       {"--set training.learnig_rate=1", "did you mean"},
   };
   for (const auto& [options, words] : mistakes) {

@@ -112,6 +112,15 @@ TEST(Interrupt, resume_takes_a_step_a_path_or_nothing) {
   EXPECT_THAT(refused.err, HasSubstr("out/checkpoint-4 would be none of the run that continues"));
   EXPECT_THAT(run_program(run + " --resume 2 --overwrite --ranks 2").out,
               AllOf(HasSubstr("resume  after step 2"), HasSubstr("trained 2 steps")));
+  EXPECT_THAT(run_program(run + " --rewind 2").out,
+              AllOf(HasSubstr("checkpoint-4 behind step 2 lies in "), HasSubstr("trained 2 steps")));
+  EXPECT_TRUE(fs::exists(folder / "out/rewound-1/checkpoint-4/manifest.json"));
+  for (const char* wrong :
+       {"--rewind", "--rewind -2", "--rewind two", "--rewind 2 --overwrite", "--rewind 2 --resume"}) {
+    const Ended ended = run_program(run + " " + wrong);
+    EXPECT_EQ(ended.exit_code, 2) << wrong;
+    EXPECT_EQ(ended.error_lines(), 1) << wrong << ended.err;
+  }
   // The file may stand behind the option.
   const std::string file = (folder / "run.json").string();
   const Ended behind =

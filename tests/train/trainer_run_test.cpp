@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/checkpoint/export_record.h"
+#include "nought/checkpoint/resume.h"
 #include "nought/comm/thread.h"
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
@@ -263,13 +264,36 @@ TEST_F(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go)
   plan.resume_from = "2";
   EXPECT_THAT(test::message_of<ConfigError>([&] { validate_run(plan, StartMode::resume); }),
               HasSubstr("--overwrite removes it and 1 more"));
-  validate_run(plan, StartMode::rewind);
-  const ToldRun again = run(plan, StartMode::rewind, Stop{0, 3});
+  validate_run(plan, StartMode::resume_overwrite);
+  const ToldRun again = run(plan, StartMode::resume_overwrite, Stop{0, 3});
   EXPECT_EQ(again.losses(), (std::vector<double>{whole[2]}));
   EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-3"));
   plan.resume_from = "";
   const ToldRun rest = run(plan, StartMode::resume);
   EXPECT_EQ(rest.losses(), std::vector<double>(whole.begin() + 3, whole.end()));
+}
+
+TEST_F(TrainerRun, rewinds_to_an_earlier_checkpoint_and_sets_later_ones_aside) {
+  plan.save_steps = 2;
+  const std::vector<double> whole = run(plan).losses();
+  const std::string weights = read_bytes(folder / "out/model.safetensors");
+  plan.resume_from = "2";
+  validate_run(plan, StartMode::rewind);
+  for (const std::string aside : {"rewound-1", "rewound-2"}) {
+    EXPECT_EQ(run(plan, StartMode::rewind).losses(), std::vector<double>(whole.begin() + 2, whole.end()));
+    EXPECT_THAT(list_checkpoints(folder / "out" / aside),
+                ElementsAre(folder / "out" / aside / "checkpoint-4", folder / "out" / aside / "checkpoint-6"));
+  }
+  EXPECT_THAT(list_checkpoints(plan.output_dir),
+              ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-4", folder / "out/checkpoint-6"));
+  EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), weights);
+  EXPECT_EQ(leave_others(folder / "out/checkpoint-6", plan.output_dir, /*keep=*/true), "");
+  EXPECT_EQ(leave_others(folder / "out/checkpoint-4", plan.output_dir, /*keep=*/true),
+            fmt::format("checkpoint-6 behind step 4 lies in {} now: remove that folder if you do not need it",
+                        (folder / "out/rewound-3").string()));
+  plan.resume_from = "3";
+  EXPECT_THAT(test::message_of<IoError>([&] { validate_run(plan, StartMode::rewind); }),
+              HasSubstr("holds checkpoints of steps 2, 4, not of step 3"));
 }
 
 TEST_F(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {

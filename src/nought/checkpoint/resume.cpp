@@ -7,6 +7,7 @@
 
 #include "nought/checkpoint/checkpoint.h"
 #include "nought/checkpoint/run_files.h"
+#include "nought/io/files.h"
 #include "nought/io/foreign_run.h"
 
 namespace nought {
@@ -65,6 +66,30 @@ std::vector<fs::path> checkpoints_of_others(const fs::path& point, const fs::pat
   const int64_t step = named ? *named : read_checkpoint_info(point).step;
   std::erase_if(others, [&](const fs::path& each) { return *checkpoint_step(each) <= step; });
   return others;
+}
+
+std::string leave_others(const fs::path& point, const fs::path& output_dir, bool keep) {
+  const std::vector<fs::path> others = checkpoints_of_others(point, output_dir);
+  if (others.empty()) return "";
+  std::vector<std::string> names;
+  if (!keep) {
+    for (const fs::path& each : others) remove_checkpoint(each);
+    return "";
+  }
+  int number = 1;
+  while (fs::exists(output_dir / fmt::format("rewound-{}", number))) ++number;
+  const fs::path aside = output_dir / fmt::format("rewound-{}", number);
+  with_io_errors(aside, [&] {
+    fs::create_directory(aside);
+    // The latest goes last: if this is cut, the folder still shows the run that was there, and can be rewound again.
+    for (const fs::path& each : others) {
+      fs::rename(each, aside / each.filename());
+      names.push_back(each.filename().string());
+    }
+  });
+  return fmt::format("{} behind step {} lie{} in {} now: remove that folder if you do not need {}", some_of(names),
+                     checkpoint_step(point).value_or(0), names.size() == 1 ? "s" : "", aside.string(),
+                     names.size() == 1 ? "it" : "them");
 }
 
 }  // namespace nought

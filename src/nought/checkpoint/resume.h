@@ -26,4 +26,8 @@ bool lies_in(const std::filesystem::path& checkpoint, const std::filesystem::pat
 std::vector<std::filesystem::path> checkpoints_of_others(const std::filesystem::path& point,
                                                          const std::filesystem::path& output_dir);
 
+/// Removes those, or, if they are to be kept, moves them to the first folder rewound-N of `output_dir` that is free.
+/// Returns a line that says where they are, or "". IoError.
+std::string leave_others(const std::filesystem::path& point, const std::filesystem::path& output_dir, bool keep);
+
 }  // namespace nought

@@ -214,7 +214,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
 
 /// Throws if --overwrite would remove the checkpoint that --resume continues.
 void check_mode(const RunPlan& plan, StartMode mode) {
-  require<ConfigError>(mode != StartMode::rewind || !plan.resume_from.empty(),
+  require<ConfigError>(mode != StartMode::resume_overwrite || !plan.resume_from.empty(),
                        "--resume continues a run and --overwrite removes it: give one of them, or name the checkpoint "
                        "to go back to");
 }
@@ -296,6 +296,7 @@ int run_with_restarts(const TrainOptions& given) {
     TrainOptions options = with_ranks(given, ranks_now);
     if (resumes) {
       options.overwrite = false;
+      options.rewind.reset();
       options.within.clear();
       options.overrides.emplace_back("training.resume_from_checkpoint=true");
     }
@@ -393,6 +394,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
                    "nought train run.json --ranks 4 --resume",
                    "nought train run.json --ranks 4 --restarts 3    (goes on from the last checkpoint by itself)",
                    "nought train run.json --within 2h    (chooses training.max_steps by measured steps)",
+                   "nought train run.json --rewind 500    (goes back; later checkpoints are set aside)",
                    "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
                    "nought train run.json --resume other/checkpoint-500"});
   const auto options = std::make_shared<TrainOptions>();

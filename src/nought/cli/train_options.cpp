@@ -65,7 +65,8 @@ Json TrainOptions::settings() const {
 }
 
 StartMode TrainOptions::mode() const {
-  if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
+  if (rewind) return StartMode::rewind;
+  if (config().training.resumes()) return overwrite ? StartMode::resume_overwrite : StartMode::resume;
   return overwrite ? StartMode::overwrite : StartMode::fresh;
 }
 
@@ -101,6 +102,7 @@ std::vector<std::string> TrainOptions::arguments() const {
   add("--within", within);
   if (!within.empty()) add("--min-steps", std::to_string(min_steps));
   if (overwrite) words.emplace_back("--overwrite");
+  if (rewind) add("--rewind", std::to_string(*rewind));
   if (quiet) words.emplace_back("--quiet");
   return words;
 }
@@ -118,6 +120,8 @@ void ResumeOption::apply() {
   if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
     options_.run_file = std::exchange(value_, "");
   if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
+  if (options_.rewind)
+    options_.overrides.push_back(fmt::format("training.resume_from_checkpoint={}", *options_.rewind));
   if (option_->count() == 0) return;
   const bool step = !value_.empty() && value_.find_first_not_of("0123456789") == std::string::npos;
   options_.overrides.push_back("training.resume_from_checkpoint=" + (value_.empty() ? "true"
@@ -128,10 +132,19 @@ void ResumeOption::apply() {
 std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& options) {
   add_override_option(command, options.overrides, "training.max_steps=5");
   command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
-  command.add_flag(
+  CLI::Option* overwrite = command.add_flag(
       "--overwrite", options.overwrite,
       "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
-  return std::make_shared<ResumeOption>(command, options);
+  auto resume = std::make_shared<ResumeOption>(command, options);
+  command
+      .add_option("--rewind", options.rewind,
+                  "Go back to the checkpoint of this step and train on from there; later checkpoints are moved to "
+                  "training.output_dir/rewound-N, later lines of metrics.jsonl to metrics.discarded.jsonl")
+      ->type_name("STEP")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(overwrite)
+      ->excludes("--resume");
+  return resume;
 }
 
 }  // namespace nought

@@ -26,6 +26,7 @@ struct TrainOptions {
   std::vector<std::string> overrides;
   LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
   bool overwrite = false, quiet = false;
+  std::optional<int64_t> rewind = {};  // the step to go back to
   std::string trace_file;
   std::string within;     // the time that the steps may take; empty: training.max_steps says how many are made
   int64_t min_steps = 1;  // with `within`
@@ -42,7 +43,7 @@ struct TrainOptions {
   std::vector<std::string> arguments() const;
 };
 
-/// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it.
+/// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it, and so is --rewind STEP.
 class ResumeOption {
  public:
   ResumeOption(CLI::App& command, TrainOptions& options);

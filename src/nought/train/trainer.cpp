@@ -218,10 +218,11 @@ void Trainer::take_up_foreign() {
 void Trainer::take_up(const CheckpointInfo& info) {
   saver_.resume(start_, info);
   validation_put_off_ = info.validated == false;
-  if (mode_ != StartMode::rewind) return;
+  if (mode_ == StartMode::resume) return;
   world_.barrier().wait();  // every rank has read
-  if (world_.rank() == 0)
-    for (const fs::path& checkpoint : checkpoints_of_others(start_, plan_.output_dir)) remove_checkpoint(checkpoint);
+  if (world_.rank() != 0) return;
+  const std::string left = leave_others(start_, plan_.output_dir, /*keep=*/mode_ == StartMode::rewind);
+  if (!left.empty()) notes_.push_back(left);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {

@@ -29,12 +29,13 @@
 namespace nought {
 
 enum class StartMode : uint8_t {
-  fresh,      // begins a run; the output folder must hold no checkpoints
-  overwrite,  // begins a run; checkpoints and metrics of an earlier one are removed
-  resume,     // continues from resume_point()
-  rewind      // the same; the output folder's checkpoints that are none of this run's are removed
+  fresh,             // begins a run; the output folder must hold no checkpoints
+  overwrite,         // begins a run; checkpoints and metrics of an earlier one are removed
+  resume,            // continues from resume_point()
+  resume_overwrite,  // the same; the output folder's checkpoints that are none of this run's are removed
+  rewind             // the same; they are set aside
 };
-inline bool resumes(StartMode mode) { return mode == StartMode::resume || mode == StartMode::rewind; }
+inline bool resumes(StartMode mode) { return mode != StartMode::fresh && mode != StartMode::overwrite; }
 
 /// The config of the plan's model: the inline one, or that of the model's folder.
 ModelConfig model_config_of(const RunPlan& plan);
@@ -80,7 +81,7 @@ class Trainer {
   Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
   /// Loads what a run of another program left.
   void take_up_foreign();
-  /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
+  /// What a run that resumes knows beside its weights; checkpoints that are not its own go, if the mode says so.
   void take_up(const CheckpointInfo& info);
   /// Measures the peak that MFU refers to. Collective.
   void measure_machine();

@@ -71,8 +71,8 @@ class Folders {
 void check_nothing_later(const fs::path& point, const RunPlan& plan) {
   const std::vector<fs::path> others = checkpoints_of_others(point, plan.output_dir);
   require<ConfigError>(others.empty(),
-                       "{} would be none of the run that continues {}: --overwrite removes it{}, or choose another "
-                       "training.output_dir",
+                       "{} would be none of the run that continues {}: --overwrite removes it{}, --rewind STEP in "
+                       "place of --resume STEP moves it aside, or choose another training.output_dir",
                        others.empty() ? "" : others.front().string(), point.string(),
                        others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "");
 }
@@ -96,9 +96,10 @@ void check_output_folder(const Folders& folders, const RunPlan& plan, StartMode 
 void check_not_removed(const fs::path& model, const fs::path& output) {
   std::error_code ignored;
   for (const fs::path& checkpoint : list_checkpoints(output))
-    require<ConfigError>(!fs::equivalent(model, checkpoint, ignored),
-                         "model is {}, which --overwrite removes: choose another training.output_dir",
-                         checkpoint.string());
+    require<ConfigError>(
+        !fs::equivalent(model, checkpoint, ignored),
+        "model is {}, which --overwrite removes and --rewind moves: choose another training.output_dir",
+        checkpoint.string());
 }
 
 void check_profile_file(const Folders& folders, const fs::path& file) {
@@ -338,7 +339,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (inputs.data.whole) look_at_steps(plan, *inputs.data.whole, inputs);
   const Folders folders(options.makes_folders);
   check_output_folder(folders, plan, mode);
-  if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
+  if (mode != StartMode::fresh && mode != StartMode::resume) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(folders, plan.profile->output_file);
   check_offload_folders(folders, plan);
   if (!plan.report_dir.empty()) folders.check("training.logging_dir", plan.report_dir);
