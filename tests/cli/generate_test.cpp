@@ -36,7 +36,12 @@ TEST(GenerateCommand, guessed_tokens_change_nothing) {
   const Ended plain = generate(options), guessed = generate(options + "--speculative lookup --speculative-tokens 4");
   EXPECT_EQ(guessed.exit_code, 0) << guessed.err;
   EXPECT_EQ(guessed.out, plain.out);
-  EXPECT_THAT(generate(options + "--speculative lookups").err, HasSubstr("--speculative lookups: expected lookup"));
+  EXPECT_THAT(generate(options + "--speculative lookups").err, HasSubstr("--speculative lookups: expected lookup, or"));
+  const Ended by_model = generate(options + "--speculative " + kModel);
+  EXPECT_EQ(by_model.exit_code, 0) << by_model.err;
+  EXPECT_EQ(by_model.out, plain.out);
+  EXPECT_THAT(generate(options + "--speculative " + test::golden_root() + "/open/phi3_longrope").err,
+              HasSubstr("a phi3 model cannot guess"));
   EXPECT_THAT(generate(options + "--speculative lookup --speculative-tokens 0").err, HasSubstr("must be 1 to 64"));
   const Ended refused =
       run_program(fmt::format("{} generate {}/open/lfm2 --ids 5,9 --max-new-tokens 2 --speculative lookup",

@@ -11,6 +11,7 @@
 #include "nought/comm/communicator.h"
 #include "nought/grammar/gbnf_grammar.h"
 #include "nought/infer/inference_engine.h"
+#include "nought/infer/model_drafter.h"
 #include "nought/weights/hf_folder.h"
 #include "nought/zero/sharded_model.h"
 
@@ -190,6 +191,27 @@ TEST_P(SpeculationFamily, guesses_change_no_token) {
 INSTANTIATE_TEST_SUITE_P(Families, SpeculationFamily,
                          ::testing::Values("open/llama", "open/mistral", "open/deepseek_v2"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
+
+/// The model itself guesses, and is right nearly always; and one that is mostly wrong.
+TEST(ModelDrafter, a_model_that_guesses_changes_no_token) {
+  Loaded loaded("open/llama");
+  const auto all = cases(256, nullptr);
+  const auto plain = run(loaded, all, nullptr, {});
+  for (const char* name : {"open/llama", "open/gpt2"}) {
+    Loaded draft(name);
+    const auto drafter = std::make_shared<ModelDrafter>(draft.decoder, draft.context, DType::f32,
+                                                        CacheOptions{.capacity = 38, .sequences = 3});
+    SpeculationCounts counts;
+    const auto guessed = run(loaded, all, drafter, {}, &counts);
+    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(guessed[i]->tokens, plain[i]->tokens) << name << " " << i;
+    EXPECT_GT(counts.guessed, 0);
+    if (draft.folder == loaded.folder) {
+      EXPECT_GT(10 * counts.accepted, 8 * counts.guessed) << "it draws with the same seeds and positions";
+    } else {
+      EXPECT_LT(2 * counts.accepted, counts.guessed);
+    }
+  }
+}
 
 TEST(Speculation, right_guesses_save_steps) {
   Loaded loaded("open/llama");

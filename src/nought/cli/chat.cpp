@@ -11,6 +11,7 @@
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/line_reader.h"
+#include "nought/cli/speculation.h"
 #include "nought/infer/text_stream.h"
 #include "nought/io/files.h"
 
@@ -82,7 +83,7 @@ class Conversation {
         template_(model_.chat_source(options.chat_template), model_.tokenizer()),
         tools_(tools_of(options.tools_file)),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1, options.generate.kv_dtype,
-                   options.speculation.make()) {
+                   make_speculation(options, model_, {.capacity = room(), .sequences = 1}, context)) {
     model_.require_tokenizer();
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     use_generation_config(model_.folder(), options_, /*says=*/true);

@@ -1,6 +1,7 @@
 // nought generate: continues prompts with a model of a Hugging Face folder.
 #include "nought/infer/generate.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/speculation.h"
 #include "nought/comm/flight_timeout.h"
 #include "nought/infer/text_stream.h"
 #include "nought/io/atomic_file.h"
@@ -156,7 +158,13 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
     tokenizer.encode(text, prompts.back(), {.specials = options.parse_special_tokens});
   }
   options.generate.stop_ids = model.stop_ids(of_text);
-  options.generate.speculation = options.speculation.make();
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
+  options.generate.speculation =
+      make_speculation(options, model,
+                       {.capacity = longest + options.generate.max_new_tokens,
+                        .sequences = std::clamp<int64_t>(std::ssize(prompts), 1, options.generate.batch)},
+                       context);
   Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
                   world.rank() == 0);
   if (!options.logprobs.empty() && world.rank() == 0) printer.keep_log_probabilities();

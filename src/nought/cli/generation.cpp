@@ -57,14 +57,9 @@ void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype) {
 
 void SpeculationFlags::check() const {
   constexpr int64_t kMost = 64;
-  require<ConfigError>(drafter.empty() || drafter == "lookup", "--speculative {}: expected lookup", drafter);
+  require<ConfigError>(drafter.empty() || drafter == "lookup" || std::filesystem::exists(drafter),
+                       "--speculative {}: expected lookup, or the folder of a model", drafter);
   require<ConfigError>(1 <= tokens && tokens <= kMost, "--speculative-tokens must be 1 to {}, got {}", kMost, tokens);
-}
-
-Speculation SpeculationFlags::make() const {
-  check();
-  if (drafter.empty()) return {};
-  return {.drafter = std::make_shared<LookupDrafter>(), .tokens = tokens};
 }
 
 void add_speculation_options(CLI::App& command, SpeculationFlags& flags) {
@@ -72,8 +67,9 @@ void add_speculation_options(CLI::App& command, SpeculationFlags& flags) {
       .add_option(
           "--speculative", flags.drafter,
           "lookup: guess that text goes on as it did where it stood before, and compute what is guessed at once; "
-          "faster where an answer quotes its prompt, and the same tokens")
-      ->type_name("lookup");
+          "faster where an answer quotes its prompt, and the same tokens. MODEL_DIR: a smaller model of the same "
+          "vocabulary guesses")
+      ->type_name("lookup|MODEL_DIR");
   command.add_option("--speculative-tokens", flags.tokens, "The most tokens that are guessed at once")
       ->capture_default_str();
 }

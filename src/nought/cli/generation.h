@@ -36,12 +36,11 @@ void add_kv_dtype_option(CLI::App& command, std::optional<DType>& kv_dtype);
 
 /// --speculative and --speculative-tokens.
 struct SpeculationFlags {
-  std::string drafter;  // "": none
+  std::string drafter;  // "lookup", or where a model is that guesses; "": none
   int64_t tokens = 8;
 
   /// ConfigError names the option that has no such value.
   void check() const;
-  Speculation make() const;
 };
 void add_speculation_options(CLI::App& command, SpeculationFlags& flags);
 
@@ -84,6 +83,7 @@ class LoadedModel {
               const GenerationSizes& sizes = {});
 
   Decoder& decoder() { return decoder_; }
+  const ModelConfig& config() const { return decoder_.config(); }
   DType dtype() const { return source_.dtype(); }
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "nought/base/text.h"
+#include "nought/cli/speculation.h"
 #include "nought/io/files.h"
 #include "nought/serve/api_error.h"
 
@@ -115,11 +116,23 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str();
 }
 
+namespace {
+
+/// Tokens are guessed by the rank alone that schedules.
+InferenceEngine::Options with_speculation(const ServeOptions& options, const LoadedModel& model,
+                                          const Context& context) {
+  InferenceEngine::Options engine = options.engine;
+  engine.speculation = make_speculation(options, model, engine.cache(), context);
+  return engine;
+}
+
+}  // namespace
+
 struct ModelServer::Parts {
   Parts(ServeOptions given, LoadedModel& model, Communicator& ranks, const Context& context)
       : options(std::move(given)),
         served(options, model),
-        engine(model.decoder(), context, model.dtype(), options.engine, &ranks),
+        engine(model.decoder(), context, model.dtype(), with_speculation(options, model, context), &ranks),
         loop(engine, options.max_waiting, options.heartbeat),
         api(served.model(), loop, options.engine.capacity * options.engine.sequences, options.api),
         server(
@@ -142,7 +155,6 @@ ServeOptions fitted(ServeOptions options, LoadedModel& model) {
   model.require_tokenizer();
   model.tokenizer().check_fits(model.decoder().config().vocab_size);
   options.engine.capacity = std::min(options.engine.capacity, model.decoder().config().most_cached());
-  options.engine.speculation = options.speculation.make();
   return options;
 }
 

@@ -1,0 +1,56 @@
+#include "nought/cli/speculation.h"
+
+#include <algorithm>
+
+#include "nought/comm/communicator.h"
+#include "nought/infer/model_drafter.h"
+
+namespace nought {
+
+namespace {
+
+GenerationOptions options_of_draft(const std::string& folder) {
+  GenerationOptions options;
+  options.model_dir = folder;
+  return options;
+}
+
+/// A model that guesses, with all that it needs.
+class LoadedDrafter final : public Drafter {
+ public:
+  LoadedDrafter(const std::string& folder, const LoadedModel& model, const CacheOptions& cache, const Context& context)
+      : self_(make_self_communicator()), draft_(options_of_draft(folder), *self_, context) {
+    const ModelConfig &guesses = draft_.decoder().config(), &draws = model.config();
+    require<ConfigError>(
+        guesses.vocab_size == draws.vocab_size,
+        "--speculative {}: its vocabulary has {} tokens, that of the model {}: they must have the same", folder,
+        guesses.vocab_size, draws.vocab_size);
+    require<ConfigError>(draft_.tokenizer().fingerprint() == model.tokenizer().fingerprint(),
+                         "--speculative {}: its tokenizer is another than that of the model: they must have the same",
+                         folder);
+    CacheOptions own = cache;
+    own.capacity = std::min(cache.capacity, guesses.most_cached());
+    drafter_ = std::make_unique<ModelDrafter>(draft_.decoder(), context, draft_.dtype(), own);
+  }
+  std::vector<std::vector<int32_t>> guess(std::span<const DraftRequest> requests) override {
+    return drafter_->guess(requests);
+  }
+
+ private:
+  std::unique_ptr<Communicator> self_;
+  LoadedModel draft_;
+  std::unique_ptr<ModelDrafter> drafter_;
+};
+
+}  // namespace
+
+Speculation make_speculation(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache,
+                             const Context& context) {
+  const SpeculationFlags& flags = options.speculation;
+  flags.check();
+  if (flags.drafter.empty()) return {};
+  if (flags.drafter == "lookup") return {.drafter = std::make_shared<LookupDrafter>(), .tokens = flags.tokens};
+  return {.drafter = std::make_shared<LoadedDrafter>(flags.drafter, model, cache, context), .tokens = flags.tokens};
+}
+
+}  // namespace nought
