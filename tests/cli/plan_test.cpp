@@ -48,6 +48,25 @@ TEST(Plan, a_gpu_without_its_device_or_without_rates_is_refused_in_one_line) {
   }
 }
 
+TEST(Plan, how_often_to_save_is_said_for_a_time_between_failures) {
+  const TempFolder folder;
+  const std::string gpu = "--device cuda --gpu h200 --ranks 2 --mtbf 24 --save-rate 1MB";
+  EXPECT_THAT(plan(folder, gpu).out, HasSubstr("--set training.save_steps="));
+  const auto json = nlohmann::json::parse(plan(folder, gpu + " --json").out), saving = json.at("saving");
+  const int64_t bytes = 3 * sizeof(float) * json.at("parameters").get<int64_t>();
+  EXPECT_EQ(saving.at("checkpoint_bytes"), bytes) << "the weights in f32 and AdamW's moments";
+  EXPECT_DOUBLE_EQ(saving.at("save_seconds"), static_cast<double>(bytes) / 1e6);
+  for (const auto& [options, words] : {std::pair{"--mtbf 0 --ranks 1", "more than 0 hours"},
+                                       {"--mtbf 1 --save-rate x", "--save-rate"},
+                                       {"--save-rate 1GiB", "--mtbf"},
+                                       {"--mtbf 1 --device cuda", "add --gpu"}}) {
+    const Ended ended = plan(folder, options);
+    EXPECT_EQ(ended.error_lines(), 1) << options << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+    EXPECT_NE(ended.exit_code, 0) << options;
+  }
+}
+
 Ended elastic(const TempFolder& folder, const std::string& more) {
   test::write_run(folder);
   return test::run_program(

@@ -1,5 +1,6 @@
 // nought plan: the memory, traffic and work of a run, predicted without allocating any of it.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "nought/diagnose/pipeline_trace.h"
 #include "nought/io/atomic_file.h"
 #include "nought/kernels/limits.h"
+#include "nought/observe/metrics.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
 #include "nought/plan/gpu_time.h"
@@ -28,7 +30,9 @@
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/ready_run.h"
+#include "nought/plan/save_interval.h"
 #include "nought/plan/zero_cost.h"
+#include "nought/prove/dry_runs.h"
 #include "nought/simulate/from_plan.h"
 #include "nought/simulate/report.h"
 #include "nought/train/trainer.h"
@@ -48,6 +52,8 @@ struct PlanOptions {
   std::string svg, trace;
   std::optional<int64_t> context, sequences;  // generation is planned if one of these is given
   std::optional<DType> kv_dtype;
+  std::optional<double> mtbf;  // hours between failures
+  std::string save_rate;       // bytes a second
 
   bool of_inference() const { return context || sequences || kv_dtype; }
 };
@@ -205,6 +211,34 @@ int run_inference(const PlanOptions& options) {
   return 0;
 }
 
+/// How often a run should save that fails each --mtbf hours: its save by --save-rate, by what it has measured before,
+/// or by the disk.
+struct PlannedSaves {
+  SaveCost cost;
+  SaveInterval interval;
+  double between_failures = 0, step = 0;  // seconds
+};
+
+PlannedSaves planned_saves(const PlanOptions& options, const RunPlan& plan, const PlanReport& report) {
+  require<ConfigError>(*options.mtbf > 0 && std::isfinite(*options.mtbf), "--mtbf must be more than 0 hours, got {}",
+                       *options.mtbf);
+  require<ConfigError>(report.time.has_value(),
+                       "--mtbf needs the time of a step, which is not known of these GPUs: add --gpu");
+  PlannedSaves saves{
+      .cost = {}, .interval = {}, .between_failures = 3600 * *options.mtbf, .step = report.time->seconds()};
+  const int64_t bytes = checkpoint_bytes(run_dry(report.config, layout_of(plan), /*with_frozen=*/!plan.adapts()));
+  const auto measured = measured_save(std::filesystem::path(plan.output_dir) / kMetricsFile, bytes);
+  if (!options.save_rate.empty()) {
+    const auto rate = static_cast<double>(parse_bytes(options.save_rate, "--save-rate"));
+    require<ConfigError>(rate > 0, "--save-rate must be more than 0 bytes a second, got {}", options.save_rate);
+    saves.cost = {.bytes = bytes, .rate = rate, .seconds = static_cast<double>(bytes) / rate, .source = "--save-rate"};
+  } else {
+    saves.cost = measured ? *measured : save_by_disk(plan.output_dir, bytes);
+  }
+  saves.interval = save_interval(saves.cost.seconds, saves.between_failures, saves.step);
+  return saves;
+}
+
 int run_plan(const PlanOptions& given) {
   if (given.of_inference()) return run_inference(given);
   PlanOptions options = given;
@@ -256,9 +290,12 @@ int run_plan(const PlanOptions& given) {
   if (!options.svg.empty()) write_svg(options, report, layout);
   std::optional<OnCluster> on;
   if (options.cluster) on = on_cluster(options, report.config, timed);
+  std::optional<PlannedSaves> saves;
+  if (options.mtbf) saves = planned_saves(options, plan, report);
   if (options.json) {
     OrderedJson json = to_json(report);
     if (on) json["simulation"] = to_json(on->layout(), on->cluster, {});
+    if (saves) json["saving"] = to_json(saves->cost, saves->interval, saves->between_failures, saves->step);
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
@@ -267,6 +304,8 @@ int run_plan(const PlanOptions& given) {
   if (plan.layout.on_gpu()) fmt::print("{}\n", wrap("note: " + note_of_gpu(gpu.has_value()), width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
+  if (saves)
+    fmt::print("\n{}", wrap(describe(saves->cost, saves->interval, saves->between_failures, saves->step), width, 8));
   if (on) fmt::print("\n{}", to_text(on->layout(), on->cluster, {}));
   const Prediction& first = report.predictions.front();
   if (plan.device_memory > 0 && plan.adapter) {
@@ -294,6 +333,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
        "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
+       "nought plan run.json --ranks 4 --mtbf 24    (how often to save where a failure comes each 24 hours)",
        "nought plan run.json --ranks 4 --elastic    (which numbers of ranks make the same batch)",
        "nought plan model.gguf --context 8192 --sequences 4 --kv-dtype int8    (generation)",
        "nought plan run.json --device cuda --gpu h100 --set training.device_memory=80GiB    (as on a GPU)"});
@@ -319,6 +359,18 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   command->add_flag("--layouts", options->layouts, "With --cluster: every layout at the same batch, the fastest first");
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
+  CLI::Option* mtbf =
+      command
+          ->add_option(
+              "--mtbf", options->mtbf,
+              "Hours between failures of the whole job: how often to save, by Young's formula (docs/cluster.md)")
+          ->type_name("HOURS");
+  command
+      ->add_option("--save-rate", options->save_rate,
+                   "With --mtbf: bytes a second that all ranks write to training.output_dir together, such as 2GiB; "
+                   "default: as saves of this run took, or as the disk is measured")
+      ->type_name("BYTES")
+      ->needs(mtbf);
   command->add_flag("--elastic", options->elastic,
                     "Every number of ranks with the same global batch, by deepspeed.elasticity or what divides the "
                     "batch of --ranks: micro-batch, accumulation, memory, whether it fits");

@@ -25,6 +25,12 @@ DryRuns run_dry(const ModelConfig& config, const Layout& given, bool with_frozen
   return runs;
 }
 
+int64_t checkpoint_bytes(const DryRuns& runs) {
+  int64_t bytes = 0;
+  for (const int of : runs.classes.class_of) bytes += runs.saved[as_index(of)].bytes;  // a class writes equally much
+  return bytes;
+}
+
 std::optional<Counterexample> find_leak(const std::vector<HeldBetween>& held, int rank) {
   for (const HeldBetween& each : held)
     if (!each.leased.empty())

@@ -22,6 +22,9 @@ struct DryRuns {
 /// The ranks compute on the CPU here, whatever the layout says: their calls and waits are the same on a GPU.
 DryRuns run_dry(const ModelConfig& config, const Layout& layout, bool with_frozen = true);
 
+/// What all ranks of the job write to a checkpoint.
+int64_t checkpoint_bytes(const DryRuns& runs);
+
 /// What is leased and never released, or grows from step to step, on any rank; nothing if all is given back.
 std::optional<Counterexample> find_leak(const std::vector<HeldBetween>& held, int rank);
 

@@ -167,13 +167,6 @@ Property prove_memory(const RunPlan& plan, const ModelConfig& config, const DryR
   return property;
 }
 
-/// What all ranks write together: those of a class write equally much.
-int64_t checkpoint_bytes(const DryRuns& runs) {
-  int64_t bytes = 0;
-  for (const int of : runs.classes.class_of) bytes += runs.saved[as_index(of)].bytes;
-  return bytes;
-}
-
 Property prove_machine(const RunPlan& plan, const DryRuns& runs) {
   Property property{.name = "machine", .claim = "disk, inodes, open files, maps and /dev/shm suffice", .covered = {}};
   const int64_t weights = runs.predictions.front().parameters * size_of(plan.layout.sharding.dtype);
