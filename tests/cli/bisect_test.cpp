@@ -1,4 +1,6 @@
 // nought bisect finds the step at which two runs became different, also between their checkpoints.
+#include <memory>
+
 #include "support/known_paths.h"
 #include "support/run_file.h"
 #include "support/run_program.h"
@@ -24,46 +26,48 @@ Ended nought(const std::string& arguments) { return test::run_program(test::know
 
 NOUGHT_FILE_SIZE(medium);
 
+/// A run of 4 steps and one whose weights decay: they differ after the first step, and its loss from the second on.
 class Bisect : public testing::Test {
  public:
-  TempFolder folder;
-  std::string first = (folder / "out").string(), other = (folder / "other").string();
+  static void SetUpTestSuite() {
+    folder = std::make_unique<TempFolder>();
+    const std::string run = "train " + test::write_small_run(*folder, 4, 2).string() + " --set training.output_dir=";
+    ASSERT_EQ(nought(run + at("out")).exit_code, 0);
+    ASSERT_EQ(nought(run + at("other") + " --set training.weight_decay=0.5").exit_code, 0);
+  }
+  static void TearDownTestSuite() { folder.reset(); }
+  static std::string at(const std::string& name) { return (*folder / name).string(); }
+  static Ended bisect(const std::string& more) { return nought("bisect " + at("out") + " " + more); }
+
+  static std::unique_ptr<TempFolder> folder;
 };
+std::unique_ptr<TempFolder> Bisect::folder;
 
 TEST_F(Bisect, finds_no_difference_between_runs_that_are_equal) {
-  const std::string run = "train " + test::write_small_run(folder, 12, 6).string() + " --set training.output_dir=";
-  ASSERT_EQ(nought(run + first).exit_code, 0);
-  ASSERT_EQ(nought(run + other + " --set training.logging_steps=3").exit_code, 0);
-  const Ended ended = nought("bisect " + first + " " + other);
+  std::filesystem::copy(at("out"), at("copy"), std::filesystem::copy_options::recursive);
+  const Ended ended = bisect(at("copy"));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_EQ(ended.out, "compared  the losses of 12 steps and 2 checkpoints\nresult    no difference\n");
+  EXPECT_EQ(ended.out, "compared  the losses of 4 steps and 2 checkpoints\nresult    no difference\n");
 }
 
 TEST_F(Bisect, narrows_a_difference_down_by_replays_and_leaves_nothing) {
-  const std::string run = "train " + test::write_small_run(folder, 12, 6).string() + " --set training.output_dir=";
-  ASSERT_EQ(nought(run + first).exit_code, 0);
-  // Decay of weights changes the weights after the first step; losses begin to differ in the second at the latest.
-  ASSERT_EQ(nought(run + other + " --set training.weight_decay=0.5").exit_code, 0);
-  const Ended whole = nought("bisect " + first + " " + other + " --json --no-replay");
+  const Ended whole = bisect(at("other") + " --json --no-replay");
   EXPECT_EQ(whole.exit_code, 1);
   const json told = json::parse(whole.out);
   EXPECT_EQ(told.at("equal_after"), 0);
   EXPECT_EQ(told.at("first_different"), 2);
   EXPECT_EQ(told.at("exact"), false);
   EXPECT_EQ(told.at("not_narrowed_because"), "--no-replay");
-  const std::string replays = (folder / "replays").string();
-  const Ended ended = nought("bisect " + first + " " + other + " --folder " + replays);
+  const Ended ended = bisect(at("other") + " --folder " + at("replays"));
   EXPECT_EQ(ended.exit_code, 1) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("replayed 2 steps\nresult    step 1 is the first that differs: master/"));
-  EXPECT_TRUE(std::filesystem::is_empty(replays));
+  EXPECT_TRUE(std::filesystem::is_empty(at("replays")));
 }
 
 TEST_F(Bisect, says_why_a_run_cannot_be_replayed) {
-  const std::string run = "train " + test::write_small_run(folder, 4, 2).string() + " --set training.output_dir=";
-  ASSERT_EQ(nought(run + first).exit_code, 0);
-  ASSERT_EQ(nought(run + other + " --set training.weight_decay=0.5").exit_code, 0);
-  std::filesystem::remove(folder / "text.txt");
-  const Ended ended = nought("bisect " + first + " " + other);
+  std::filesystem::rename(at("text.txt"), at("moved.txt"));
+  const Ended ended = bisect(at("other"));
+  std::filesystem::rename(at("moved.txt"), at("text.txt"));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("not known to be equal after any step, and step 2 differs: loss "),
                                HasSubstr("not narrowed down: the replay of "), HasSubstr("text.txt")));
@@ -77,7 +81,7 @@ TEST_F(Bisect, refuses_bad_input_in_one_line) {
     EXPECT_THAT(ended.err, AllOf(StartsWith("nought: error: "), HasSubstr(text)));
   };
   expect("/nowhere /nowhere2", "/nowhere");
-  expect(folder.path().string(), "two runs, got 1");
+  expect(folder->path().string(), "two runs, got 1");
 }
 
 }  // namespace
