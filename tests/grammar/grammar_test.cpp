@@ -72,6 +72,21 @@ TEST(Grammar, markers_are_found_where_they_begin_again) {
   EXPECT_FALSE(takes(without, "aaab"));
 }
 
+TEST(Grammar, a_refused_pattern_is_shown_in_one_line_of_whole_characters) {
+  Grammar grammar;
+  const std::string pattern = "a\n" + std::string(77, 'b') + "\xC3\xA9)";  // the character has the bytes 79 and 80
+  try {
+    regex_expression(grammar, pattern, true,
+                     [&](const Grammar::CodePoints& ranges) { return grammar.characters(ranges); });
+    FAIL() << "it was taken";
+  } catch (const ConfigError& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_TRUE(is_valid_utf8(message)) << message;
+    EXPECT_NE(message.find("a ) without its ( at byte 81"), std::string::npos) << message;
+  }
+}
+
 TEST(Grammar, a_regular_expression_takes_what_std_regex_finds) {
   test::Random random(11);
   for (const char* pattern : {"a", "^a", "a$", "^ab*c?$", "^(a|b){2,3}$", "(?:ab)+", "^[^ab]{1,2}$", "b|^c", "^a.c$",

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "nought/base/error.h"
+#include "nought/base/text.h"
 #include "nought/grammar/text_cursor.h"
 
 namespace nought {
@@ -27,7 +28,8 @@ class RegexReader : TextCursor {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw ConfigError(fmt::format("the pattern has {} at byte {}: {}", what, at_, text_.substr(0, 80)));
+    const std::string_view shown = text_.substr(0, valid_utf8_prefix(text_.substr(0, 80)));
+    throw ConfigError(fmt::format("the pattern has {} at byte {}: {}", what, at_, one_line(shown)));
   }
 
   Expression alternatives(int depth) {
