@@ -129,6 +129,14 @@ TEST_F(Check, proves_what_a_run_of_several_ranks_would_do) {
   EXPECT_THAT(run("check", "--json").err, HasSubstr("--json is for --prove"));
 }
 
+TEST_F(Check, a_run_that_would_not_go_well_does_not_start) {
+  const Ended train = run("train", "--ranks 2 --set training.max_steps=900000000000 --set training.save_steps=1");
+  EXPECT_EQ(train.exit_code, 1);
+  EXPECT_THAT(train.err, HasSubstr("the run would not go well: machine: 900000000000 checkpoints of "));
+  EXPECT_THAT(train.err, HasSubstr("set training.save_total_limit"));
+  EXPECT_FALSE(fs::exists(at("out") + "/metrics.jsonl"));
+}
+
 TEST_F(Check, a_proof_of_a_resume_looks_at_the_checkpoint) {
   const Ended train = run("train", "");
   ASSERT_EQ(train.exit_code, 0) << train.err;

@@ -1,8 +1,14 @@
 // A proof says what was looked at; ranks stand for others by where they stand; what does not fit this machine is named.
 #include "nought/prove/proof.h"
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
+#include "prove/jobs.h"
+#include "support/agreement.h"
+#include "support/message_of.h"
+#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,6 +68,29 @@ TEST(Proof, a_property_that_does_not_hold_comes_with_its_counterexample) {
   const OrderedJson json = to_json(proof);
   EXPECT_FALSE(json["holds"].get<bool>());
   EXPECT_EQ(json["properties"][1]["counterexample"]["rank"], 1);
+}
+
+TEST(Proof, checkpoints_that_lie_there_count_as_room) {
+  const test::TempFolder folder;
+  const MachineLimits before = machine_limits(folder.path());
+  const auto checkpoint = folder.path() / "checkpoint-1";
+  std::filesystem::create_directories(checkpoint);
+  std::ofstream(checkpoint / "manifest.json") << "{}";
+  { std::ofstream(checkpoint / "rank-0.safetensors") << "x"; }
+  std::filesystem::resize_file(checkpoint / "rank-0.safetensors", int64_t{1} << 40);  // a hole
+  EXPECT_GT(machine_limits(folder.path()).disk_bytes, before.disk_bytes + (int64_t{1} << 39));
+}
+
+TEST(Proof, a_start_is_refused_by_its_counterexample_and_waits_for_no_long_dry_run) {
+  DryRuns runs = run_dry(test::model_of("llama", 4), test::job_of_four(1, 2, 1, 2));
+  EXPECT_NO_THROW(require_holds(prove_dry_runs(runs)));
+  Transcript& broken = runs.ranks.transcripts.front();
+  broken.calls.back().bytes += 4;
+  const std::string refusal = test::message_of<ConfigError>([&] { require_holds(prove_dry_runs(runs)); });
+  EXPECT_THAT(refusal, HasSubstr("the run would not go well: calls: call "));
+  EXPECT_EQ(refusal.find('\n'), std::string::npos);
+  EXPECT_THROW(run_dry(test::model_of("llama", 4), test::job_of_four(1, 2, 1, 2), true, Deadline::min()),
+               DeadlinePassed);
 }
 
 TEST(Proof, intervals_of_ranks_that_touch_are_one) {

@@ -50,7 +50,6 @@
 #include "nought/plan/table.h"
 #include "nought/plan/zero_cost.h"
 #include "nought/prove/proof.h"
-#include "nought/train/step_budget.h"
 #include "nought/train/trial_steps.h"
 #include "nought/train/validate_run.h"
 #include "nought/weights/model_source.h"
@@ -97,21 +96,6 @@ class FolderKeeper final : public TrainObserver {
   ProgressPrinter& progress_;
 };
 
-/// What --within asks of a run of this plan.
-StepBudget step_budget(const TrainOptions& options, const RunPlan& plan) {
-  require<ConfigError>(
-      !resumes(options.mode()),
-      "--within is for a run that begins; with --resume it goes on to the steps that were chosen then, or to "
-      "training.max_steps");
-  require<ConfigError>(plan.max_steps > 0, "--within needs training.max_steps, the most steps that it may choose");
-  require<ConfigError>(1 <= options.min_steps && options.min_steps <= plan.max_steps,
-                       "--min-steps must be 1 to training.max_steps = {}, got {}", plan.max_steps, options.min_steps);
-  return {.seconds = parse_duration(options.within, "--within"),
-          .fewest = options.min_steps,
-          .most = plan.max_steps,
-          .tokens_per_step = plan.layout.tokens_per_step()};
-}
-
 /// --within: measures a few steps, and gives the options the max_steps that they allow. Returns the line that says why.
 /// Collective.
 std::string choose_max_steps(TrainOptions& options, const RunPlan& plan, Communicator& world, const Context& context) {
@@ -139,16 +123,25 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   return predicted;
 }
 
+/// Returns "", or a line about what is not proven. ConfigError with the counterexample.
+std::string prove_start(const TrainOptions& options, const ReadyRun& ready) {
+  RunPlan plan = ready.plan;
+  if (!options.within.empty()) plan.max_steps = 0;  // measured steps will say how many there are
+  return require_proven(plan, ready.inputs.config, resumes(options.mode()));
+}
+
 /// Returns the signal that ended the run early, or 0.
 int train_rank(TrainOptions options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
   std::array<double, 1> row_tokens{};  // see Layout; the first rank alone has looked at the data
+  std::string unproven;
   if (first) {
     folder.emplace(plan.output_dir);
     const ReadyRun ready = ready_run(plan, options.mode());
     require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
+    unproven = prove_start(options, ready);
     row_tokens[0] = static_cast<double>(ready.plan.layout.row_tokens);
   }
   all_reduce_values(world, context, row_tokens, ReduceOp::max);
@@ -183,6 +176,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   if (folder) {
     for (const std::string& note : folder->notes()) progress.note(note);
     if (!choice.empty()) progress.note(choice);
+    if (!unproven.empty()) progress.note(unproven);
     if (const std::string words = words_of_links(world); !words.empty()) progress.note("collectives: " + words);
     keeper.emplace(*folder, progress);
   }
@@ -250,6 +244,8 @@ void validate(const TrainOptions& options) {
   if (options.launch.ranks || options.launch.hostfile.empty())
     require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
   check_other_hosts(options, plan);
+  // One rank asks by itself; of several, nobody should start if it does not hold.
+  if (ranks > 1) prove_start(options, ready);
 }
 
 /// Returns the command with another number of ranks, and what they are told.
@@ -359,8 +355,7 @@ void print_proof(const ReadyRun& ready, StartMode mode, bool json, int width) {
   const Proof proof = prove(ready.plan, ready.inputs.config, resumes(mode));
   fmt::print("{}", json ? to_json(proof).dump(2) + "\n" : wrap(to_text(proof), width, 4));
   std::fflush(stdout);
-  if (const Property* failed = proof.failed())
-    fail<ConfigError>("the run would not go well: {}: {}", failed->name, failed->counterexample->text);
+  require_holds(proof.properties);
 }
 
 /// Prints the plan, then what was found of its files, or the error that train would end with.

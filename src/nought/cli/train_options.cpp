@@ -107,6 +107,20 @@ std::vector<std::string> TrainOptions::arguments() const {
   return words;
 }
 
+StepBudget step_budget(const TrainOptions& options, const RunPlan& plan) {
+  require<ConfigError>(
+      !resumes(options.mode()),
+      "--within is for a run that begins; with --resume it goes on to the steps that were chosen then, or to "
+      "training.max_steps");
+  require<ConfigError>(plan.max_steps > 0, "--within needs training.max_steps, the most steps that it may choose");
+  require<ConfigError>(1 <= options.min_steps && options.min_steps <= plan.max_steps,
+                       "--min-steps must be 1 to training.max_steps = {}, got {}", plan.max_steps, options.min_steps);
+  return {.seconds = parse_duration(options.within, "--within"),
+          .fewest = options.min_steps,
+          .most = plan.max_steps,
+          .tokens_per_step = plan.layout.tokens_per_step()};
+}
+
 ResumeOption::ResumeOption(CLI::App& command, TrainOptions& options) : options_(options) {
   option_ = command
                 .add_option("--resume", value_,

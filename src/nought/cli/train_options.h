@@ -14,6 +14,7 @@
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/plan/advice.h"
+#include "nought/train/step_budget.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -42,6 +43,9 @@ struct TrainOptions {
   /// The command line of the run itself: all of these but `restarts`.
   std::vector<std::string> arguments() const;
 };
+
+/// What --within asks of a run of this plan. ConfigError if it can not be had.
+StepBudget step_budget(const TrainOptions& options, const RunPlan& plan);
 
 /// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it, and so is --rewind STEP.
 class ResumeOption {

@@ -6,14 +6,14 @@
 
 namespace nought {
 
-DryRuns run_dry(const ModelConfig& config, const Layout& given, bool with_frozen) {
+DryRuns run_dry(const ModelConfig& config, const Layout& given, bool with_frozen, Deadline deadline) {
   Layout layout = given;
   layout.gpu.reset();
   DryRuns runs{.classes = classes_of(layout), .ranks = {}, .held = {}, .predictions = {}, .asked = {}, .saved = {}};
   runs.ranks.class_of = runs.classes.class_of;
   const Grid grid(layout.grid());
   for (const int rank : runs.classes.chosen) {
-    TranscriptRecorder recorder(grid, rank, with_frozen);
+    TranscriptRecorder recorder(grid, rank, with_frozen, deadline);
     DryRunPlace at{.place = grid.coordinate(rank, Axis::pipeline)};
     at.number = rank, at.watch = &recorder;
     runs.predictions.push_back(dry_run(config, layout, at));

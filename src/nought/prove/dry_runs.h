@@ -20,7 +20,9 @@ struct DryRuns {
 };
 
 /// The ranks compute on the CPU here, whatever the layout says: their calls and waits are the same on a GPU.
-DryRuns run_dry(const ModelConfig& config, const Layout& layout, bool with_frozen = true);
+/// DeadlinePassed if they take longer.
+DryRuns run_dry(const ModelConfig& config, const Layout& layout, bool with_frozen = true,
+                Deadline deadline = Deadline::max());
 
 /// What all ranks of the job write to a checkpoint.
 int64_t checkpoint_bytes(const DryRuns& runs);

@@ -8,6 +8,7 @@
 
 #include "nought/base/math.h"
 #include "nought/base/text.h"
+#include "nought/checkpoint/checkpoint_folders.h"
 
 namespace nought {
 
@@ -39,6 +40,19 @@ Free free_of(const fs::path& path) {
   return free;
 }
 
+Free taken_by_checkpoints(const fs::path& output_dir) {
+  Free taken{.bytes = 0, .inodes = 0};
+  std::error_code ignored;
+  if (!fs::is_directory(output_dir, ignored)) return taken;
+  for (const fs::path& checkpoint : list_checkpoints(output_dir))
+    for (const fs::directory_entry& file : fs::recursive_directory_iterator(checkpoint, ignored)) {
+      const uintmax_t bytes = file.is_regular_file(ignored) ? file.file_size(ignored) : 0;
+      if (!ignored) taken.bytes += static_cast<int64_t>(bytes);
+      ++taken.inodes;
+    }
+  return taken;
+}
+
 int64_t open_file_limit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
@@ -56,7 +70,10 @@ bool exceeds(int64_t needed, int64_t there) { return there >= 0 && needed > ther
 }  // namespace
 
 MachineLimits machine_limits(const fs::path& output_dir) {
-  const Free disk = free_of(nearest_there(output_dir));
+  Free disk = free_of(nearest_there(output_dir));
+  const Free kept = taken_by_checkpoints(output_dir);
+  if (disk.bytes >= 0) disk.bytes += kept.bytes;
+  if (disk.inodes >= 0) disk.inodes += kept.inodes;
   return {.disk_bytes = disk.bytes,
           .inodes = disk.inodes,
           .open_files = open_file_limit(),

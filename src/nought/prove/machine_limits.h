@@ -15,9 +15,10 @@ namespace nought {
 
 /// What there is; -1: nobody says, or there is no limit.
 struct MachineLimits {
-  int64_t disk_bytes = -1, inodes = -1;  // free, where the output folder is or would be
-  int64_t open_files = -1, maps = -1;    // that one process may have
-  int64_t shared_bytes = -1;             // free in /dev/shm
+  // Free, where the output folder is or would be, or taken by checkpoints in it, which the run keeps or removes.
+  int64_t disk_bytes = -1, inodes = -1;
+  int64_t open_files = -1, maps = -1;  // that one process may have
+  int64_t shared_bytes = -1;           // free in /dev/shm
 };
 /// IoError, in the words of `nought train`, if the folder can not be written to.
 MachineLimits machine_limits(const std::filesystem::path& output_dir);

@@ -167,10 +167,14 @@ Property prove_memory(const RunPlan& plan, const ModelConfig& config, const DryR
   return property;
 }
 
-Property prove_machine(const RunPlan& plan, const DryRuns& runs) {
+int64_t export_bytes(const RunPlan& plan, const DryRuns& runs) {
+  return runs.predictions.front().parameters * size_of(plan.layout.sharding.dtype);
+}
+
+/// The bytes are 0 if nobody knows them.
+Property prove_machine(const RunPlan& plan, int64_t checkpoint, int64_t exported) {
   Property property{.name = "machine", .claim = "disk, inodes, open files, maps and /dev/shm suffice", .covered = {}};
-  const int64_t weights = runs.predictions.front().parameters * size_of(plan.layout.sharding.dtype);
-  const MachineNeeds needs = machine_needs(plan, checkpoint_bytes(runs), weights);
+  const MachineNeeds needs = machine_needs(plan, checkpoint, exported);
   const MachineLimits limits = machine_limits(plan.output_dir);
   property.counterexample = find_shortage(needs, limits, plan.output_dir);
   property.covered = describe_needs(needs, limits);
@@ -195,6 +199,39 @@ std::vector<Property> prove_dry_runs(const DryRuns& runs) {
   return properties;
 }
 
+void require_holds(const std::vector<Property>& properties) {
+  for (const Property& each : properties)
+    if (!each.holds()) fail<ConfigError>("the run would not go well: {}: {}", each.name, each.counterexample->text);
+}
+
+std::string require_proven(const RunPlan& ready, const ModelConfig& config, bool resumes,
+                           std::chrono::milliseconds most) {
+  const Deadline deadline = std::chrono::steady_clock::now() + most;
+  const Layout layout = layout_of(ready);
+  std::optional<DryRuns> runs;
+  std::string why;
+  try {
+    runs = run_dry(config, layout, /*with_frozen=*/!ready.adapts(), deadline);
+  } catch (const DeadlinePassed&) {
+    why = fmt::format("dry runs take longer than {} ms", most.count());
+  } catch (const Error& error) {
+    why = error.what();  // of the dry run and not of the run, which will say so itself otherwise
+  }
+  if (!runs) {
+    require_holds({prove_machine(ready, 0, 0)});
+    return fmt::format(
+        "calls and waits of the ranks are not proven before the start: {}; `nought check --ranks {} "
+        "--prove` does it",
+        why, layout.ranks);
+  }
+  require_holds(prove_dry_runs(*runs));
+  if (std::string told; resumes)
+    if (auto missing = find_missing_on_disk(*runs, ready, told))
+      require_holds({{.name = "resume", .claim = "", .covered = "", .counterexample = std::move(missing)}});
+  require_holds({prove_machine(ready, checkpoint_bytes(*runs), export_bytes(ready, *runs))});
+  return "";
+}
+
 Proof prove(const RunPlan& ready, const ModelConfig& config, bool resumes) {
   const auto begin = std::chrono::steady_clock::now();
   const Layout layout = layout_of(ready);
@@ -206,7 +243,7 @@ Proof prove(const RunPlan& ready, const ModelConfig& config, bool resumes) {
     saved.covered += told;
   }
   proof.properties.push_back(prove_memory(ready, config, runs));
-  proof.properties.push_back(prove_machine(ready, runs));
+  proof.properties.push_back(prove_machine(ready, checkpoint_bytes(runs), export_bytes(ready, runs)));
   proof.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return proof;
 }

@@ -6,6 +6,7 @@
 // the network and other hosts do; calls that only a signal or a failure makes.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,20 @@ struct Proof {
   const Property* failed() const;
 };
 
+/// What a start may take for its proof. Launcher and first rank make one each.
+inline constexpr std::chrono::milliseconds kMostBeforeStart{300};
+
 /// ready: of ready_run(). config: of its model. resumes: the run continues plan.resume_from, whose checkpoint is looked
 /// at, too.
 Proof prove(const RunPlan& ready, const ModelConfig& config, bool resumes);
+
+/// What `nought train` asks before it begins: prove() without the budgets, which require_memory() knows. Dry runs that
+/// would take longer than `most` are given up. Returns "", or a line for the user about what is not proven and why.
+/// ConfigError with the counterexample.
+std::string require_proven(const RunPlan& ready, const ModelConfig& config, bool resumes,
+                           std::chrono::milliseconds most = kMostBeforeStart);
+/// ConfigError that names the first of these that does not hold.
+void require_holds(const std::vector<Property>& properties);
 
 /// The properties of dry runs alone: calls, waits, lifetimes, and what a resume finds.
 std::vector<Property> prove_dry_runs(const DryRuns& runs);

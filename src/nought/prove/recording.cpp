@@ -90,8 +90,8 @@ std::vector<std::string> leased_units(const ShardedModel& model) {
 
 }  // namespace
 
-TranscriptRecorder::TranscriptRecorder(const Grid& grid, int rank, bool with_frozen)
-    : grid_(grid), with_frozen_(with_frozen), flight_(FlightPage::make(), rank, grid.ranks(), "") {
+TranscriptRecorder::TranscriptRecorder(const Grid& grid, int rank, bool with_frozen, Deadline deadline)
+    : grid_(grid), with_frozen_(with_frozen), deadline_(deadline), flight_(FlightPage::make(), rank, grid.ranks(), "") {
   transcript_.rank = rank, transcript_.stage = grid.coordinate(rank, Axis::pipeline);
 }
 
@@ -134,6 +134,7 @@ std::unique_ptr<Communicator> TranscriptRecorder::watched(std::unique_ptr<Commun
 }
 
 void TranscriptRecorder::enters(std::string_view part, DryRunRank& rank) {
+  if (std::chrono::steady_clock::now() >= deadline_) throw DeadlinePassed();
   HeldBetween held;
   const MemoryLedger& ledger = rank.context.memory->ledger();
   for (int pool = 0; pool < kNumPools; ++pool)

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,10 +26,20 @@ struct HeldBetween {
   std::vector<std::string> leased;  // Units that are whole though nobody computes with them
 };
 
+/// When a dry run is given up.
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// A dry run was not done by its deadline.
+class DeadlinePassed final : public std::exception {
+ public:
+  const char* what() const noexcept override { return "a dry run was not done by its deadline"; }
+};
+
 class TranscriptRecorder final : public DryRunWatch {
  public:
-  /// with_frozen: a checkpoint holds frozen parameters.
-  TranscriptRecorder(const Grid& grid, int rank, bool with_frozen = true);
+  /// with_frozen: a checkpoint holds frozen parameters. A part of the run that would begin behind the deadline is
+  /// DeadlinePassed.
+  TranscriptRecorder(const Grid& grid, int rank, bool with_frozen = true, Deadline deadline = Deadline::max());
 
   std::unique_ptr<Communicator> watched(std::unique_ptr<Communicator> group, const std::vector<int>& ranks) override;
   const StateSource& states() override { return asked_; }
@@ -53,6 +65,7 @@ class TranscriptRecorder final : public DryRunWatch {
 
   Grid grid_;
   bool with_frozen_;
+  Deadline deadline_;
   FlightRecorder flight_;
   Transcript transcript_;
   std::vector<HeldBetween> held_;
