@@ -134,6 +134,9 @@ void ResumeOption::apply() {
   if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
     options_.run_file = std::exchange(value_, "");
   if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
+  // The formatter of helps counts no columns for "Excludes" behind a name.
+  if (options_.rewind && options_.overwrite) throw CLI::ExcludesError("--rewind", "--overwrite");
+  if (options_.rewind && option_->count() > 0) throw CLI::ExcludesError("--rewind", "--resume");
   if (options_.rewind)
     options_.overrides.push_back(fmt::format("training.resume_from_checkpoint={}", *options_.rewind));
   if (option_->count() == 0) return;
@@ -146,7 +149,7 @@ void ResumeOption::apply() {
 std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& options) {
   add_override_option(command, options.overrides, "training.max_steps=5");
   command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
-  CLI::Option* overwrite = command.add_flag(
+  command.add_flag(
       "--overwrite", options.overwrite,
       "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
   auto resume = std::make_shared<ResumeOption>(command, options);
@@ -155,9 +158,7 @@ std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& o
                   "Go back to the checkpoint of this step and train on from there; later checkpoints are moved to "
                   "training.output_dir/rewound-N, later lines of metrics.jsonl to metrics.discarded.jsonl")
       ->type_name("STEP")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(overwrite)
-      ->excludes("--resume");
+      ->check(CLI::NonNegativeNumber);
   return resume;
 }
 
