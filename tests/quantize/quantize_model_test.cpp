@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "nought/io/files.h"
 #include "nought/io/safetensors.h"
 #include "nought/quantize/compare_models.h"
 #include "nought/quantize/gptq.h"
@@ -267,6 +268,50 @@ TEST_F(QuantizeModel, experts_are_named_one_by_one_where_a_reader_knows_modules_
   EXPECT_THAT(config, Contains(nlohmann::json::array({"mlp.experts.0.down_proj"})));
   EXPECT_THAT(config, Contains(nlohmann::json::array({"self_attn.q_proj"})));
   EXPECT_THAT(config, Not(Contains(nlohmann::json::array({"self_attn.o_proj"}))));
+}
+
+TEST_F(QuantizeModel, a_command_that_was_killed_goes_on_with_the_same_bytes) {
+  for (const RoundingMethod method : {RoundingMethod::gptq, RoundingMethod::awq}) {
+    QuantizeOptions options = by_inputs("open/llama");
+    options.method = method;
+    const ModelSource source(golden_folder("open/llama"));
+    const auto made_in = [&](const std::filesystem::path& folder, int64_t killed_at) {
+      std::vector<int64_t> blocks;
+      quantize_model(source, folder, options, context_, [&](int64_t block, int64_t /*blocks*/) {
+        require<Error>(block != killed_at, "killed");
+        blocks.push_back(block);
+      });
+      return blocks;
+    };
+    const QuantizeReport whole = quantize("open/llama", options);
+    const std::filesystem::path again = folder_.path() / "again", rest = folder_.path() / "again.partial";
+    EXPECT_THAT([&] { made_in(again, 0); }, ThrowsMessage<Error>("killed"));
+    EXPECT_FALSE(exists(rest)) << "no block was done";
+    EXPECT_THAT([&] { made_in(again, 1); }, ThrowsMessage<Error>("killed"));
+    EXPECT_FALSE(exists(again));
+    options.rule.damping = 0.5;
+    EXPECT_THAT(message_of<ConfigError>([&] { made_in(again, -1); }),
+                HasSubstr("again.partial holds 1 blocks that were made with another --damping"));
+    options.rule.damping = MatrixRule().damping;
+    EXPECT_THAT(made_in(again, -1), ElementsAre(1));
+    EXPECT_FALSE(exists(rest));
+    EXPECT_EQ(read_bytes(again / "model.safetensors"), read_bytes(out_ / "model.safetensors"));
+    EXPECT_EQ(read_bytes(again / "config.json"), read_bytes(out_ / "config.json"));
+    std::filesystem::remove_all(again);
+  }
+}
+
+TEST_F(QuantizeModel, what_was_made_otherwise_is_begun_anew_where_that_is_wanted) {
+  QuantizeOptions options = by_inputs("open/llama");
+  const auto run = [&](const std::filesystem::path& folder, int64_t killed_at) {
+    return quantize_model(ModelSource(golden_folder("open/llama")), folder, options, context_,
+                          [&](int64_t block, int64_t /*blocks*/) { require<Error>(block != killed_at, "killed"); });
+  };
+  EXPECT_THAT([&] { run(out_, 1); }, ThrowsMessage<Error>("killed"));
+  options.method = RoundingMethod::rtn, options.calibration.clear(), options.anew = true;
+  const QuantizeReport report = run(out_, -1), plain = run(folder_.path() / "plain", -1);
+  EXPECT_EQ(read_bytes(out_ / "model.safetensors"), read_bytes(folder_.path() / "plain/model.safetensors"));
+  EXPECT_EQ(report.kinds.at("mlp.up_proj").error, plain.kinds.at("mlp.up_proj").error);
 }
 
 TEST_F(QuantizeModel, a_model_is_nowhere_from_itself) {

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -177,12 +178,15 @@ QuantizeReport write_groups(const QuantizeFlags& flags, const ModelSource& sourc
       .skip = flags.skip,
       .calibration = read_rows(flags, source.folder(), "--calibration", flags.calibration, flags.samples)};
   options.smoothing = flags.smoothing.value_or(options.smoothing);
-  options.max_shard_bytes = max_shard_bytes(flags);
+  options.max_shard_bytes = max_shard_bytes(flags), options.anew = flags.force;
   if (!options.calibration.empty())
     fmt::print(stderr, "calibration: {} samples of {} tokens\n", options.calibration.size(),
                options.calibration.front().inputs.size());
   const auto begin = std::chrono::steady_clock::now();
+  bool first = true;
   return quantize_model(source, flags.target, options, context, [&](int64_t block, int64_t blocks) {
+    if (std::exchange(first, false) && block > 0)
+      fmt::print(stderr, "goes on: {} of {} blocks were made before\n", block, blocks);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     fmt::print(stderr, "block {} of {}, {:.0f} s\n", block + 1, blocks, seconds);
   });

@@ -24,7 +24,7 @@ class PackQuantized final : public FolderFormat {
       specs.push_back({module + ".weight_zero_point", DType::i32, {ceil_div(rows * bits, 32), groups}});
     return specs;
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     const int64_t groups = matrix.groups();
     std::vector<int32_t> codes;
@@ -76,7 +76,7 @@ class IntQuantized final : public FolderFormat {
                                 const MatrixRule& /*rule*/) const override {
     return {{module + ".weight", DType::i8, shape}, {module + ".weight_scale", DType::f32, {shape[0], 1}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     std::vector<int8_t> codes;
     codes.reserve(matrix.codes.size());

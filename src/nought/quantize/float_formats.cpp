@@ -11,7 +11,8 @@ namespace {
 
 constexpr int64_t kMxGroup = 32;
 
-void write_bytes(HfFolderWriter& writer, Memory& memory, const std::string& name, const std::vector<uint8_t>& bytes) {
+void write_bytes(SafetensorsWriter& writer, Memory& memory, const std::string& name,
+                 const std::vector<uint8_t>& bytes) {
   const int64_t count = std::ssize(bytes);
   writer.write(name, Interval{0, count}, Tensor::of<uint8_t>(memory, {count}, bytes, Category::workspace));
 }
@@ -39,7 +40,7 @@ class Fp8Squares final : public FolderFormat {
     return {{module + ".weight", DType::u8, shape, Float8::e4m3},
             {module + ".weight_scale_inv", DType::f32, {ceil_div(shape[0], side), ceil_div(shape[1], side)}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     write_bytes(writer, memory, module + ".weight", matrix.codes);
     std::vector<float> scales;
@@ -69,7 +70,7 @@ class Mxfp4Format : public FolderFormat {
 
  protected:
   static void write_parts(const std::string& codes, const std::string& scales, const QuantizedMatrix& matrix,
-                          HfFolderWriter& writer, Memory& memory) {
+                          SafetensorsWriter& writer, Memory& memory) {
     std::vector<uint8_t> pairs, exponents;
     pairs.reserve(matrix.codes.size() / 2);
     for (size_t i = 0; i < matrix.codes.size(); i += 2)
@@ -88,7 +89,7 @@ class Mxfp4Matrices final : public Mxfp4Format {
     return {{module + ".weight_packed", DType::u8, {shape[0], shape[1] / 2}},
             {module + ".weight_scale", DType::u8, {shape[0], shape[1] / kMxGroup}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     write_parts(module + ".weight_packed", module + ".weight_scale", matrix, writer, memory);
   }
@@ -118,7 +119,7 @@ class Mxfp4Stacks final : public Mxfp4Format {
     return {{module + "_blocks", DType::u8, {shape[0], shape[2], groups, kMxGroup / 2}},
             {module + "_scales", DType::u8, {shape[0], shape[2], groups}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     write_parts(module + "_blocks", module + "_scales", matrix, writer, memory);
   }

@@ -34,7 +34,7 @@ class GptqFormat final : public FolderFormat {
             {module + ".scales", DType::f16, {groups, rows}},
             {module + ".g_idx", DType::i32, {columns}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     const int64_t words = matrix.columns * matrix.rule.bits / 32, groups = matrix.groups();
     std::vector<int32_t> codes(static_cast<size_t>(words * matrix.rows));
@@ -102,7 +102,7 @@ class AwqFormat final : public FolderFormat {
             {module + ".qzeros", DType::i32, {groups, rows / kRows}},
             {module + ".scales", DType::f16, {groups, rows}}};
   }
-  void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
              Memory& memory) const override {
     const int64_t groups = matrix.groups(), words = matrix.rows / kRows;
     write_values(

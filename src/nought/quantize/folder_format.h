@@ -9,7 +9,7 @@
 
 #include "nought/autograd/unit.h"
 #include "nought/base/json.h"
-#include "nought/models/hf_folder_writer.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/quantize/quantized_matrix.h"
 
 namespace nought {
@@ -40,7 +40,7 @@ class FolderFormat {
   /// The tensors of a module "model.layers.0.mlp.up_proj".
   virtual std::vector<TensorSpec> specs(const std::string& module, const Shape& shape,
                                         const MatrixRule& rule) const = 0;
-  virtual void write(const std::string& module, const QuantizedMatrix& matrix, HfFolderWriter& writer,
+  virtual void write(const std::string& module, const QuantizedMatrix& matrix, SafetensorsWriter& writer,
                      Memory& memory) const = 0;
   /// The quantization_config.
   virtual OrderedJson config(const MatrixRule& rule, const FolderModules& modules) const = 0;

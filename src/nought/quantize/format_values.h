@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "nought/models/hf_folder_writer.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/quantize/quantized_matrix.h"
 
 namespace nought {
 
 /// Writes all elements of a tensor that was declared with this shape.
 template <class T>
-void write_values(HfFolderWriter& writer, Memory& memory, const std::string& name, const Shape& shape,
+void write_values(SafetensorsWriter& writer, Memory& memory, const std::string& name, const Shape& shape,
                   const std::vector<T>& values) {
   writer.write(name, Tensor::of<T>(memory, shape, values, Category::workspace));
 }

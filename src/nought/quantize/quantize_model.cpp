@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "nought/base/json.h"
-#include "nought/base/name_pattern.h"
-#include "nought/base/text.h"
+#include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/models/names.h"
+#include "nought/quantize/block_files.h"
 #include "nought/quantize/block_scaler.h"
+#include "nought/quantize/chosen_matrices.h"
 #include "nought/quantize/gptq.h"
 #include "nought/quantize/input_scales.h"
 #include "nought/quantize/loaded_units.h"
@@ -25,32 +28,6 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kWeight = ".weight";
-
-/// "model.layers.0.mlp.up_proj"; a stack of experts is called as its module.
-std::string module_of(const std::string& weight) {
-  return weight.ends_with(kWeight) ? weight.substr(0, weight.size() - kWeight.size()) : weight;
-}
-
-bool is_number(const std::string& part) {
-  return !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-}
-
-/// What a module is called within its layer: "mlp.experts.7.up_proj", behind the first number in its name.
-std::vector<std::string> parts_in_layer(const std::string& weight) {
-  std::vector<std::string> parts = split(module_of(weight), '.');
-  const auto layer = std::find_if(parts.begin(), parts.end(), is_number);
-  if (layer != parts.end()) parts.erase(parts.begin(), layer + 1);
-  return parts;
-}
-
-/// What modules of all layers, and of all experts, are called together: "mlp.experts.N.up_proj".
-std::string kind_of(const std::string& weight) {
-  std::vector<std::string> parts = parts_in_layer(weight);
-  std::replace_if(parts.begin(), parts.end(), is_number, "N");
-  return fmt::format("{}", fmt::join(parts, "."));
-}
 
 /// Calls f(the element of a stack of matrices [in, out], that of the matrices transposed, one below the other).
 template <class F>
@@ -74,52 +51,43 @@ void put_rows_of_stack(const Tensor& rows, const Tensor& stack) {
                     [&](int64_t to, int64_t from) { stack.data<float>()[to] = rows.data<float>()[from]; });
 }
 
-/// Which parameters of a model become codes, and which of those that could do not.
-class Choice {
- public:
-  Choice(const ModelSource& source, const QuantizeOptions& options, const FolderFormat& format) {
-    std::vector<NamePattern> skipped;
-    std::vector<bool> used(options.skip.size());
-    for (const std::string& pattern : options.skip) try {
-        skipped.emplace_back(pattern);
-      } catch (const ConfigError& error) {
-        fail<ConfigError>("--skip {}: {}", pattern, error.what());
-      }
-    for (const auto& unit : source.model().units())
-      for (const Parameter& parameter : unit->parameters()) {
-        if (parameter.role == ParameterRole::router && parameter.name.ends_with(kWeight))
-          routers_.push_back(module_of(parameter.name));
-        if (!format.wants(parameter)) continue;
-        bool skip = false;
-        for (size_t i = 0; i < skipped.size(); ++i)
-          if (skipped[i].found_in(parameter.name)) skip = used[i] = true;
-        require<ConfigError>(options.method == RoundingMethod::rtn || parameter.placement.global.rank() == 2,
-                             "{} is a stack of experts, which is rounded to the nearest: --method rtn", parameter.name);
-        const bool fits = format.takes(parameter.placement.global, options.rule);
-        (skip || !fits ? dense_ : codes_).insert(parameter.name);
-        if (!skip && !fits) unfit_.push_back(parameter.name);
-      }
-    for (size_t i = 0; i < used.size(); ++i)
-      require<ConfigError>(used[i], "--skip {}: no matrix of a linear layer has such a name", options.skip[i]);
-    require<ConfigError>(!codes_.empty(), "no matrix of {} becomes codes: of {} none fits --format {} with {} bits",
-                         source.folder().string(), unfit_.size(), options.format, options.rule.grid.bits);
-  }
-  bool becomes_codes(const Parameter& parameter) const { return codes_.contains(parameter.name); }
-  FolderModules modules() const {
-    FolderModules modules{.dense = {}, .codes = {}, .routers = routers_};
-    std::set<std::string> in_layers;
-    for (const std::string& name : dense_) modules.dense.push_back(module_of(name));
-    for (const std::string& name : codes_) in_layers.insert(fmt::format("{}", fmt::join(parts_in_layer(name), ".")));
-    modules.codes.assign(in_layers.begin(), in_layers.end());
-    return modules;
-  }
-  /// Names of those whose sizes do not fit the format.
-  const std::vector<std::string>& unfit() const { return unfit_; }
+/// All that codes depend on, by the options that say so.
+Json made_of(const ModelSource& source, const QuantizeOptions& options) {
+  std::vector<int32_t> tokens;
+  for (const TokenRow& row : options.calibration)
+    for (const auto* half : {&row.inputs, &row.targets}) tokens.insert(tokens.end(), half->begin(), half->end());
+  const MatrixRule& rule = options.rule;
+  return {{"SOURCE", source.weights_hash()},
+          {"--format", options.format},
+          {"--method", name_of(options.method)},
+          {"--bits", rule.grid.bits},
+          {"--sym or --asym", rule.grid.symmetric},
+          {"--group-size", rule.group_size},
+          {"--desc-act", rule.act_order},
+          {"--damping", rule.damping},
+          {"--smoothing-strength", options.smoothing},
+          {"--skip", options.skip},
+          {"--calibration, --samples or --seq-length", xxh3_of(std::as_bytes(std::span(tokens)))}};
+}
 
- private:
-  std::set<std::string> codes_, dense_;
-  std::vector<std::string> unfit_, routers_;
-};
+/// What the report says of blocks, for a command that goes on behind them.
+Json as_json(const std::map<std::string, KindReport>& kinds, int64_t unseen, int64_t undone) {
+  Json json{{"kinds", Json::object()}, {"unseen", unseen}, {"undone", undone}};
+  for (const auto& [name, kind] : kinds) json["kinds"][name] = {kind.matrices, kind.elements, kind.error};
+  return json;
+}
+
+std::tuple<std::map<std::string, KindReport>, int64_t, int64_t> progress_of(const Json& json) {
+  std::map<std::string, KindReport> kinds;
+  for (const auto& [name, kind] : json.at("kinds").items()) kinds[name] = {kind.at(0), kind.at(1), kind.at(2)};
+  return {kinds, json.at("unseen"), json.at("undone")};
+}
+
+ChosenMatrices chosen(const ModelSource& source, const QuantizeOptions& options, const FolderFormat& format) {
+  ChosenMatrices matrices(source, options.skip, options.rule, format, options.format);
+  if (options.method != RoundingMethod::rtn) matrices.require_no_stacks(source);
+  return matrices;
+}
 
 class ModelQuantizer {
  public:
@@ -130,55 +98,82 @@ class ModelQuantizer {
         options_(options),
         context_(context),
         format_(make_folder_format(options.format, source.config().family)),
-        choice_(source, options, *format_),
+        choice_(chosen(source, options, *format_)),
         decoder_(source.config()),
         units_(context, decoder_, source.weights()),
-        writer_(folder, specs(), options.max_shard_bytes) {}
+        blocks_(folder, made_of(source, options), options.anew) {}
 
   QuantizeReport run(const std::function<void(int64_t, int64_t)>& said) {
     const DecoderSections sections(decoder_);
     TokenRows rows(decoder_, context_, options_.calibration);
     rows.pass(sections.embedding, context_);
-    std::set<std::string> of_blocks;
-    for (const Section& block : sections.blocks)
-      for (const Parameter& parameter : block.unit->parameters()) of_blocks.insert(parameter.name);
-    copy_weights(source_, writer_, *context_.memory,
-                 [&](const Parameter& parameter) { return !of_blocks.contains(parameter.name); });
     const auto blocks = std::ssize(sections.blocks);
-    for (int64_t i = 0; i < blocks; ++i) {
-      said(i, blocks);
-      block_ = i;
-      quantize(sections.blocks[static_cast<size_t>(i)], rows, i + 1 < blocks);
+    recall(rows, blocks);
+    for (block_ = blocks_.done(); block_ < blocks; ++block_) {
+      said(block_, blocks);
+      quantize(sections.blocks[static_cast<size_t>(block_)], rows, block_ + 1 < blocks);
     }
+    write_folder(sections);
     finish();
     return report_;
   }
 
  private:
-  std::vector<TensorSpec> specs() {
+  /// What is written of a Unit.
+  std::vector<TensorSpec> specs_of(const Unit& unit) const {
+    std::vector<TensorSpec> specs;
+    for (const Parameter& parameter : unit.parameters()) {
+      const Shape& shape = parameter.placement.global;
+      if (choice_.becomes_codes(parameter))
+        std::ranges::copy(format_->specs(module_of(parameter.name), shape, options_.rule), std::back_inserter(specs));
+      else
+        specs.push_back({parameter.name, source_.dtype_of(parameter), shape});
+    }
+    return specs;
+  }
+
+  /// Goes on behind the blocks that an earlier command has made.
+  void recall(TokenRows& rows, int64_t blocks) {
+    if (blocks_.done() == 0) return;
+    std::tie(report_.kinds, unseen_, undone_) = progress_of(blocks_.remembered());
+    if (goes_by_inputs() && blocks_.done() < blocks) rows.enter(blocks_.rows(*context_.memory));
+  }
+
+  /// All weights: the blocks' from their files, the others from the source.
+  void write_folder(const DecoderSections& sections) {
     std::vector<TensorSpec> all;
-    for (const auto& unit : source_.model().units())
-      for (const Parameter& parameter : unit->parameters()) {
-        const Shape& shape = parameter.placement.global;
-        const TensorSpec dense{parameter.name, source_.dtype_of(parameter), shape};
-        if (!choice_.becomes_codes(parameter)) {
-          all.push_back(dense);
-          continue;
-        }
-        report_.codes_elements += shape.numel();
-        for (const TensorSpec& spec : format_->specs(module_of(parameter.name), shape, options_.rule)) {
-          report_.codes_bytes += spec.bytes();
-          all.push_back(spec);
-        }
-      }
+    for (const auto& unit : source_.model().units()) std::ranges::copy(specs_of(*unit), std::back_inserter(all));
+    HfFolderWriter writer(folder_, all, options_.max_shard_bytes);
+    std::set<std::string> of_blocks;
+    for (const Section& block : sections.blocks)
+      for (const Parameter& parameter : block.unit->parameters()) of_blocks.insert(parameter.name);
+    copy_weights(source_, writer, *context_.memory,
+                 [&](const Parameter& parameter) { return !of_blocks.contains(parameter.name); });
+    blocks_.for_each(*context_.memory, [&](const std::string& name, const Tensor& values) {
+      writer.write(name, Interval{0, values.numel()}, values);
+    });
+    writer.finish();
+    report_.files = writer.num_shards();
     report_.tensors = std::ssize(all), report_.dense_bytes = dense_bytes(source_);
     for (const TensorSpec& spec : all) report_.bytes += spec.bytes();
-    return all;
+    count_codes();
+  }
+
+  void count_codes() {
+    for (const auto& unit : source_.model().units())
+      for (const Parameter& parameter : unit->parameters()) {
+        if (!choice_.becomes_codes(parameter)) continue;
+        const Shape& shape = parameter.placement.global;
+        report_.codes_elements += shape.numel();
+        for (const TensorSpec& spec : format_->specs(module_of(parameter.name), shape, options_.rule))
+          report_.codes_bytes += spec.bytes();
+      }
   }
 
   /// Makes codes of a block's matrices, and takes the rows through it if somebody wants them behind it.
   void quantize(const Section& section, TokenRows& rows, bool wanted) {
     const Unit& unit = *section.unit;
+    writer_.emplace(blocks_.next(specs_of(unit)));
     units_.hold(unit);
     ProductInputs inputs(context_, unit, [&](size_t segment) { return units_.values(unit, segment); });
     std::set<std::string> done;
@@ -193,8 +188,10 @@ class ModelQuantizer {
         others.insert(kind_of(parameter.name));
     quantize_kinds(unit, others, nullptr);
     write_dense(unit);
-    if (wanted && goes_by_inputs()) rows.pass(section, context_);
+    const bool kept = wanted && goes_by_inputs();
+    if (kept) rows.pass(section, context_);
     units_.let_go(unit);
+    blocks_.add(*writer_, kept ? rows.hidden() : std::vector<Tensor>(), as_json(report_.kinds, unseen_, undone_));
   }
 
   bool goes_by_inputs() const { return options_.method != RoundingMethod::rtn; }
@@ -268,7 +265,7 @@ class ModelQuantizer {
   /// What of a block does not become codes, as it is now.
   void write_dense(const Unit& unit) {
     for (const Parameter& parameter : unit.parameters())
-      if (!choice_.becomes_codes(parameter)) writer_.write(parameter.name, units_.matrix_of(unit, parameter));
+      if (!choice_.becomes_codes(parameter)) writer_->write(parameter.name, units_.matrix_of(unit, parameter));
   }
 
   /// The kinds of the parameters of a product that become codes.
@@ -304,7 +301,7 @@ class ModelQuantizer {
                                          : round_to_nearest(weights, options_.rule);
       report(parameter, relative_error(context_, exact, weights, moments != nullptr ? moments->sums : Tensor()));
       if (stored.rank() == 3) put_rows_of_stack(weights, stored);
-      format_->write(module_of(parameter.name), matrix, writer_, *context_.memory);
+      format_->write(module_of(parameter.name), matrix, *writer_, *context_.memory);
     }
   }
 
@@ -320,12 +317,11 @@ class ModelQuantizer {
   }
 
   void finish() {
-    writer_.finish();
     export_companions_of(source_, source_.dtype(), folder_);
     OrderedJson config = OrderedJson::parse(read_bytes(folder_ / "config.json"));
     config["quantization_config"] = format_->config(options_.rule, choice_.modules());
     write_text_atomically(folder_ / "config.json", config.dump(2) + "\n");
-    report_.files = writer_.num_shards();
+    blocks_.remove();
     if (!choice_.unfit().empty())
       report_.notes.push_back(fmt::format("{} matrices stay as they are, their sizes do not fit the format: {}{}",
                                           choice_.unfit().size(), choice_.unfit().front(),
@@ -346,11 +342,12 @@ class ModelQuantizer {
   Context context_;
   QuantizeReport report_;
   std::unique_ptr<FolderFormat> format_;
-  Choice choice_;
+  ChosenMatrices choice_;
   Decoder decoder_;
   LoadedUnits units_;
-  HfFolderWriter writer_;
-  int64_t block_ = 0;  // that is at work
+  BlockFiles blocks_;
+  std::optional<SafetensorsWriter> writer_;  // of the block that is at work
+  int64_t block_ = 0;                        // that is at work
   int64_t unseen_ = 0, undone_ = 0;
 };
 
@@ -388,6 +385,8 @@ QuantizeReport quantize_model(const ModelSource& source, const fs::path& folder,
                        "--method {} goes by the inputs of a calibration text: --calibration FILE",
                        name_of(options.method));
   require_has_place(options.format, options.method, options.rule);
+  require<ConfigError>(options.max_shard_bytes > 0, "max_shard_bytes must be positive, got {}",
+                       options.max_shard_bytes);
   return ModelQuantizer(source, folder, options, context).run(said);
 }
 

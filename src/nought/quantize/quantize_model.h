@@ -2,7 +2,8 @@
 //
 // Design goals: memory of one block and of the rows that are looked at, whatever the model's size. Blocks become codes
 // in their order, and within a block products in the order in which they run: the inputs that GPTQ goes by are those
-// that the quantized model has. What is written is what the reader of folders (models/packed_weights.h) reads.
+// that the quantized model has. A command that was killed goes on behind the last block that was done, with the same
+// bytes at the end. What is written is what the reader of folders (models/packed_weights.h) reads.
 // Non-goals: several ranks; quantized activations.
 #pragma once
 
@@ -39,6 +40,7 @@ struct QuantizeOptions {
   std::vector<std::string> skip = {};      // patterns of parameters that stay dense
   std::vector<TokenRow> calibration = {};  // what all methods but rtn see; of one length
   int64_t max_shard_bytes = HfFolderWriter::kDefaultShardBytes;
+  bool anew = false;  // without the blocks of an earlier command that had other options
 };
 
 /// What became of the matrices of one kind, "mlp.up_proj".
@@ -59,8 +61,9 @@ struct QuantizeReport {
 int64_t dense_bytes(const ModelSource& source);
 
 /// Linear layers of blocks become codes, experts included; embeddings, head, norms, biases and routers stay as they
-/// are. `said` hears of each block. ConfigError for a model whose matrices are [in, out], options that the format has
-/// no place for, and methods that go by inputs without rows; Error that names a module whose inputs are not finite.
+/// are. `said` hears of each block that is made now; the folder appears when all are there (BlockFiles). ConfigError
+/// for a model whose matrices are [in, out], options that the format has no place for, and methods that go by inputs
+/// without rows; Error that names a module whose inputs are not finite.
 QuantizeReport quantize_model(const ModelSource& source, const std::filesystem::path& folder,
                               const QuantizeOptions& options, const Context& context,
                               const std::function<void(int64_t block, int64_t blocks)>& said);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "nought/models/decoder.h"
@@ -28,6 +29,9 @@ class TokenRows {
   Var result(const Section& section, const Context& context, int64_t row);
   /// What comes into the next section, of one row.
   const Tensor& hidden(int64_t row) const { return hidden_[static_cast<size_t>(row)]; }
+  const std::vector<Tensor>& hidden() const { return hidden_; }
+  /// What comes into the next section, in place of what the sections before it would have made.
+  void enter(std::vector<Tensor> hidden) { hidden_ = std::move(hidden); }
   const Batch& batch(int64_t row) const { return batches_[static_cast<size_t>(row)]; }
 
  private:
