@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/models/adapter_modules.h"
 #include "nought/prove/machine_limits.h"
 #include "nought/prove/rank_classes.h"
 #include "nought/prove/state_intervals.h"
@@ -79,6 +80,19 @@ TEST(Proof, checkpoints_that_lie_there_count_as_room) {
   { std::ofstream(checkpoint / "rank-0.safetensors") << "x"; }
   std::filesystem::resize_file(checkpoint / "rank-0.safetensors", int64_t{1} << 40);  // a hole
   EXPECT_GT(machine_limits(folder.path()).disk_bytes, before.disk_bytes + (int64_t{1} << 39));
+}
+
+TEST(Proof, a_resumed_adapter_reads_its_base_where_the_run_began) {
+  const ModelConfig base = test::model_of("llama");
+  const ModelConfig config =
+      with_adapter(base, resolve_adapter({.r = 4, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
+  const Layout layout = test::job_of_four(2, 1, 1, 1);
+  const auto missing = [&](bool written, bool asked) {
+    return find_missing(run_dry(config, layout, written).saved, run_dry(config, layout, asked).asked, {0, 1, 2, 3});
+  };
+  EXPECT_FALSE(missing(false, false)) << "a checkpoint of an adapter has no frozen parameters, and none are read of it";
+  EXPECT_FALSE(missing(true, true));
+  EXPECT_TRUE(missing(false, true)) << "frozen parameters that a resume reads are found missing";
 }
 
 TEST(Proof, a_start_is_refused_by_its_counterexample_and_waits_for_no_long_dry_run) {

@@ -91,7 +91,11 @@ std::vector<std::string> leased_units(const ShardedModel& model) {
 }  // namespace
 
 TranscriptRecorder::TranscriptRecorder(const Grid& grid, int rank, bool with_frozen, Deadline deadline)
-    : grid_(grid), with_frozen_(with_frozen), deadline_(deadline), flight_(FlightPage::make(), rank, grid.ranks(), "") {
+    : grid_(grid),
+      with_frozen_(with_frozen),
+      deadline_(deadline),
+      flight_(FlightPage::make(), rank, grid.ranks(), ""),
+      asked_(with_frozen) {
   transcript_.rank = rank, transcript_.stage = grid.coordinate(rank, Axis::pipeline);
 }
 

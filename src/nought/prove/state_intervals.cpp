@@ -55,6 +55,7 @@ void StateIntervals::close() {
 
 void AskedStates::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                        const Tensor& /*destination*/) const {
+  if (!parameter.trainable && !with_frozen_) return;
   const std::string key = key_of(name_of(kind), parameter.name);
   for (const Interval& each : elements) asked_.add(key, each);
 }

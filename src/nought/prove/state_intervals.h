@@ -29,15 +29,18 @@ class StateIntervals {
   std::map<std::string, std::vector<Interval>> intervals_;
 };
 
-/// Values that nobody reads: it notes what it is asked for.
+/// Values that nobody reads: it notes what it is asked for. with_frozen: a checkpoint holds frozen parameters, too;
+/// else they come from the base of an adapter.
 class AskedStates final : public StateSource {
  public:
+  explicit AskedStates(bool with_frozen) : with_frozen_(with_frozen) {}
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
   StateIntervals take();
 
  private:
+  bool with_frozen_;
   mutable StateIntervals asked_;
 };
 
