@@ -86,13 +86,15 @@ TEST(Proof, a_resumed_adapter_reads_its_base_where_the_run_began) {
   const ModelConfig base = test::model_of("llama");
   const ModelConfig config =
       with_adapter(base, resolve_adapter({.r = 4, .targets = {.pattern = "all-linear"}}, base, "RUN.json"));
-  const Layout layout = test::job_of_four(2, 1, 1, 1);
+  Layout layout = test::job_of_four(2, 1, 1, 1);
   const auto missing = [&](bool written, bool asked) {
     return find_missing(run_dry(config, layout, written).saved, run_dry(config, layout, asked).asked, {0, 1, 2, 3});
   };
   EXPECT_FALSE(missing(false, false)) << "a checkpoint of an adapter has no frozen parameters, and none are read of it";
   EXPECT_FALSE(missing(true, true));
   EXPECT_TRUE(missing(false, true)) << "frozen parameters that a resume reads are found missing";
+  layout.freezing.codes = WeightCodes{CodeKind::nf4, /*nested=*/true};
+  EXPECT_FALSE(missing(false, false)) << "nor of one in codes, which a dry run does not make";
 }
 
 TEST(Proof, a_start_is_refused_by_its_counterexample_and_waits_for_no_long_dry_run) {

@@ -1,6 +1,7 @@
 #include "nought/prove/state_intervals.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include <fmt/format.h>
@@ -54,7 +55,9 @@ void StateIntervals::close() {
 }
 
 void AskedStates::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
-                       const Tensor& /*destination*/) const {
+                       const Tensor& destination) const {
+  if (destination.bytes() > 0 && !destination.buffer()->is_virtual())  // somebody computes with what lies there
+    std::memset(destination.raw(), 0, static_cast<size_t>(destination.bytes()));
   if (!parameter.trainable && !with_frozen_) return;
   const std::string key = key_of(name_of(kind), parameter.name);
   for (const Interval& each : elements) asked_.add(key, each);

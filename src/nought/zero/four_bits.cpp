@@ -226,6 +226,7 @@ void for_each_block(const StateSource& source, const Parameter& parameter, Inter
 
 void load_four_bits(const Context& context, const Mesh& mesh, const StateSource& source, const Unit& unit,
                     size_t segment, const KeptFourBits& kept) {
+  if (context.memory->is_virtual()) return;  // a dry run has no values, and codes of a large model take a while
   for (const size_t index : unit.segments()[segment].parameters)
     ParameterLoad(context, source, unit.parameters()[index], kept).run(mesh);
 }
