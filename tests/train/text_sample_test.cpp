@@ -51,6 +51,18 @@ TEST(TextSample, is_what_generation_gives_on_every_rank_at_every_stage) {
     });
 }
 
+TEST(TextSample, leaves_out_tokens_of_a_padded_vocabulary_that_no_tokenizer_has) {
+  const auto tokenizer = make_tokenizer("bytes");
+  Json json = test::tiny_llama_json();
+  json["vocab_size"] = 256 + 4096;  // an untrained model chooses one of the padding nearly always
+  const ModelConfig config = ModelConfig::from_json(json);
+  Decoder decoder(config);
+  const auto self = make_self_communicator();
+  ShardedModel model(Context::cpu(), *self, decoder, {.training = false});
+  model.load(InitialState(5));
+  EXPECT_LT(continue_prompt(model, decoder, *tokenizer, {.prompt = "abc", .max_new_tokens = 12}).size(), 12U);
+}
+
 TEST(TextSample, keeps_to_the_positions_that_a_model_has_learned) {
   const auto tokenizer = make_tokenizer("bytes");
   const ModelConfig config = ModelConfig::from_json(

@@ -47,6 +47,8 @@ std::string continue_prompt(ShardedModel& model, Decoder& decoder, const Tokeniz
       generate(decoder, model.context(), model.options().dtype, std::span(&prompt, 1), options, sink).front();
   model.expect({});
   ids.erase(std::find(ids.begin(), ids.end(), tokenizer.separator()), ids.end());
+  // A vocabulary is often padded: an untrained model chooses tokens that the tokenizer does not have.
+  std::erase_if(ids, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
   return tokenizer.decode(ids);
 }
 
