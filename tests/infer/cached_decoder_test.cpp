@@ -29,20 +29,21 @@ void expect_same(const StepPlan& got, const StepPlan& sent) {
   for (size_t i = 0; i < sent.next.size(); ++i) {
     EXPECT_EQ(got.next[i].sequence, sent.next[i].sequence);
     EXPECT_EQ(got.next[i].wants_every, sent.next[i].wants_every);
+    EXPECT_EQ(got.next[i].adapter, sent.next[i].adapter);
     EXPECT_TRUE(std::ranges::equal(got.next[i].ids, sent.next[i].ids));
   }
 }
 
 TEST(StepPlan, the_other_ranks_get_what_the_first_one_sends) {
   const std::vector<int32_t> one{7};
-  for (const int64_t tokens : {int64_t{1}, StepPlans::kWordsAtOnce - 13, StepPlans::kWordsAtOnce - 12,
-                               StepPlans::kWordsAtOnce - 11, int64_t{5000}}) {  // one broadcast, or two
+  for (const int64_t tokens : {int64_t{1}, StepPlans::kWordsAtOnce - 15, StepPlans::kWordsAtOnce - 14,
+                               StepPlans::kWordsAtOnce - 13, int64_t{5000}}) {  // one broadcast, or two
     std::vector<int32_t> prompt(static_cast<size_t>(tokens));
     for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7919 % 50257);
     const std::vector<StepPlan> plans{
         {.work = StepPlan::Work::logits,
          .changes = {{.sequence = 2, .count = 9}},
-         .next = {{3, one}, {0, prompt, true}}},
+         .next = {{3, one}, {0, prompt, true, 2}}},
         {},
         {.work = StepPlan::Work::hidden, .changes = {{.sequence = 1, .from = 4, .count = 5}}, .next = {{1, prompt}}},
         {.work = StepPlan::Work::end}};

@@ -114,6 +114,12 @@ class Gradients {
   std::vector<Tensor> slots_;
 };
 
+/// Rows of a batch that have chosen one of several adapters (ModelAdapter::choices).
+struct AdapterRows {
+  size_t adapter = 0;
+  Interval rows = {};
+};
+
 class Tape {
  public:
   /// With recording off, operations compute values and save nothing: for evaluation and generation. The Units' events
@@ -148,6 +154,11 @@ class Tape {
   /// Whether what an adapter adds is left out, where nothing is recorded. The body of a section sets it, too.
   void leave_out_adapters(bool leave_out) { leaves_out_adapters_ = leave_out; }
   bool leaves_out_adapters() const { return leaves_out_adapters_ && !recording_; }
+
+  /// Which rows of what is computed have chosen which adapter, where nothing is recorded. The body of a section sets
+  /// it, too.
+  void set_adapter_rows(std::vector<AdapterRows> rows) { adapter_rows_ = std::move(rows); }
+  const std::vector<AdapterRows>& adapter_rows() const { return adapter_rows_; }
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.
@@ -216,6 +227,7 @@ class Tape {
   bool result_is_unread_ = false;
   Tensor row_keys_;
   bool leaves_out_adapters_ = false;
+  std::vector<AdapterRows> adapter_rows_;
   std::vector<Node> nodes_;
   Gradients gradients_;
 };

@@ -74,6 +74,18 @@ void add_speculation_options(CLI::App& command, SpeculationFlags& flags) {
       ->capture_default_str();
 }
 
+namespace {
+
+void add_base_option(CLI::App& command, AdapterFlags& flags) {
+  command
+      .add_option(
+          "--base", flags.base,
+          "Where the first folder holds an adapter: the model to read it with, in place of the one that it names")
+      ->type_name("MODEL_DIR");
+}
+
+}  // namespace
+
 void add_adapter_options(CLI::App& command, AdapterFlags& flags) {
   command
       .add_option("--adapter", flags.adapters,
@@ -82,11 +94,25 @@ void add_adapter_options(CLI::App& command, AdapterFlags& flags) {
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
+  add_base_option(command, flags);
+}
+
+void add_adapter_choices(CLI::App& command, AdapterFlags& flags) {
   command
-      .add_option(
-          "--base", flags.base,
-          "Where the first folder holds an adapter: the model to read it with, in place of the one that it names")
-      ->type_name("MODEL_DIR");
+      .add_option("--adapter", flags.choices,
+                  "An adapter (LoRA) beside the model: requests whose model is NAME are answered with it, the others "
+                  "without; may be given several times")
+      ->type_name("NAME=FOLDER[=SCALE]")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  add_base_option(command, flags);
+}
+
+std::vector<NamedAdapter> AdapterFlags::named() const {
+  std::vector<NamedAdapter> all;
+  for (const std::string& text : choices) all.push_back(parse_named_adapter(text));
+  return all;
 }
 
 namespace {
@@ -161,6 +187,7 @@ void add_mesh_options(CLI::App& command, GenerationSizes& sizes) {
 void check_mesh(const GenerationOptions& options, const LaunchOptions& launch, const GenerationSizes& sizes) {
   const ModelSource source(find_model(options.model_dir, options.adapters));
   source.config().require_language_model(options.model_dir);
+  AdapterChoices(source, options.adapters.named());
   // Without --ranks, mpirun makes as many ranks as the hosts have slots.
   if (launch.ranks || launch.hostfile.empty())
     generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);
@@ -173,8 +200,10 @@ void say_choice(const std::string& choice) {
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context,
                          const GenerationSizes& sizes)
     : source_(find_model(options.model_dir, options.adapters, world, context)),
+      adapters_(options.adapters.named()),
+      choices_(source_, adapters_),
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
-      decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
+      decoder_(choices_.config(), {}, {}, ModelRanks(mesh_)) {
   source_.config().require_language_model(options.model_dir);
   if (world.rank() == 0) say_choice(source_.choice());
   const bool on_host = context.memory->device().is_host();
@@ -182,7 +211,7 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
   if (world.rank() == 0 && !kept.empty()) fmt::print(stderr, "[weights: kept as {}]\n", describe(kept));
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
-  model_->load(source_.weights());
+  model_->load(choices_);
   const std::string tokenizer = options.tokenizer.empty() ? source_.tokenizer() : options.tokenizer;
   tokenizer_ = make_tokenizer(tokenizer);
   has_tokenizer_ = !options.tokenizer.empty() || tokenizer != "bytes";

@@ -14,7 +14,7 @@
 #include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
 #include "nought/text/tokenizer.h"
-#include "nought/weights/model_source.h"
+#include "nought/weights/adapter_choices.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -23,8 +23,13 @@ namespace nought {
 struct AdapterFlags {
   std::vector<std::string> adapters;  // see parse_adapter_use()
   std::string base;                   // the model of a MODEL_DIR that holds an adapter; "": the one that it names
+  std::vector<std::string> choices;   // in place of `adapters`, where requests choose one: see parse_named_adapter()
+
+  std::vector<NamedAdapter> named() const;
 };
 void add_adapter_options(CLI::App& command, AdapterFlags& flags);
+/// As add_adapter_options(), where requests choose an adapter by its name.
+void add_adapter_choices(CLI::App& command, AdapterFlags& flags);
 /// find_model() with these flags. IoError for what is no adapter, ConfigError for one of another model.
 FoundModel find_model(const std::filesystem::path& path, const AdapterFlags& flags);
 /// Collective.
@@ -85,6 +90,8 @@ class LoadedModel {
   Decoder& decoder() { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }
   DType dtype() const { return source_.dtype(); }
+  /// The adapters that requests choose from, in the order of the model's choices.
+  const std::vector<NamedAdapter>& adapters() const { return adapters_; }
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -98,6 +105,8 @@ class LoadedModel {
 
  private:
   ModelSource source_;
+  std::vector<NamedAdapter> adapters_;
+  AdapterChoices choices_;
   Mesh mesh_;
   Decoder decoder_;
   std::unique_ptr<ShardedModel> model_;

@@ -42,6 +42,11 @@ class ModelDescription {
                      : options.pooling == "cls" ? PoolingMode::cls
                                                 : PoolingMode::mean;
     model_.created = std::time(nullptr);
+    for (const NamedAdapter& each : model.adapters()) {
+      require<ConfigError>(each.name != model_.name,
+                           "--adapter {}: this is the name of the model itself (--model-name)", each.name);
+      model_.adapters.push_back({each.name, each.use.folder.string()});
+    }
     model_.text_stop_ids = model.stop_ids(/*of_text=*/true);
     model_.chat_stop_ids = model.stop_ids(/*of_text=*/false);
     try {
@@ -101,7 +106,7 @@ std::vector<std::string> read_api_keys(const std::string& path) {
 void add_engine_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--tokenizer", options.tokenizer,
                      "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes");
-  add_adapter_options(command, options.adapters);
+  add_adapter_choices(command, options.adapters);
   command.add_option("--parallel", options.engine.sequences, "How many requests are computed together")
       ->capture_default_str();
   command

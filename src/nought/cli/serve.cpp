@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
@@ -39,6 +39,9 @@ void announce(const ServeFlags& options, const ModelServer& server) {
   const ServedModel& served = server.model();
   fmt::print(stderr, "[{} at http://{}:{}/v1: {} sequences of {} tokens{}]\n", served.name, options.host, server.port(),
              options.engine.sequences, served.max_context, served.chat ? "" : "; no chat: " + served.no_chat);
+  std::vector<std::string> names;
+  for (const ServedAdapter& each : served.adapters) names.push_back(each.name);
+  if (!names.empty()) fmt::print(stderr, "[adapters: {}]\n", fmt::join(names, ", "));
   if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1")
     fmt::print(stderr, "[other machines can reach it{}]\n", options.api.keys.empty() ? " without a key" : "");
 }
@@ -88,6 +91,7 @@ void add_serve(CLI::App& app, Invocation& invocation) {
       add_command(app, "serve", "Serves a model over HTTP, by OpenAI's API",
                   {"nought serve MODEL_DIR", "nought serve MODEL_DIR --port 8080 --parallel 16 --max-context 8192",
                    "nought serve MODEL_DIR --host 0.0.0.0 --api-key-file keys.txt",
+                   "nought serve MODEL_DIR --adapter sql=out/sql --adapter tone=out/tone",
                    "nought serve MODEL_DIR --ranks 4 --tp 2 --pp 2"});
   const auto options = std::make_shared<ServeFlags>();
   command

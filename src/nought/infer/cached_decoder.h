@@ -33,6 +33,9 @@ class CachedDecoder {
   /// The tokens of a sequence that are in the cache.
   const std::vector<int32_t>& ids(int64_t sequence) const { return cache_.ids[static_cast<size_t>(sequence)]; }
 
+  /// The adapter that these were computed with.
+  int32_t adapter(int64_t sequence) const { return cache_.adapters[static_cast<size_t>(sequence)]; }
+
   // As those of Decoder.
   void keep_first(int64_t sequence, int64_t count);
   void copy_first(int64_t from, int64_t to, int64_t count);

@@ -12,10 +12,10 @@ constexpr int64_t kScoredLogits = int64_t{1} << 25;
 /// A prompt waits for so many tokens that another one is about to compute.
 constexpr int64_t kWorthWaiting = 16;
 
-/// How many of its tokens a prompt can have from a sequence of these. The last is always computed, as its logits are
-/// asked for, and so is a prompt whose tokens are scored.
-int64_t common_tokens(const InferenceRequest& request, std::span<const int32_t> ids) {
-  if (request.scores_prompt) return 0;
+/// How many of its tokens a prompt can have from a sequence of these, with that adapter. The last is always computed,
+/// as its logits are asked for, and so is a prompt whose tokens are scored.
+int64_t common_tokens(const InferenceRequest& request, std::span<const int32_t> ids, int32_t adapter) {
+  if (request.scores_prompt || request.adapter != adapter) return 0;
   const std::vector<int32_t>& prompt = request.prompt;
   return std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end() - 1).first - ids.begin();
 }
@@ -90,12 +90,15 @@ void InferenceEngine::cancel_all() {
   while (!running_.empty()) cancel(running_.front().number);
 }
 
-int64_t InferenceEngine::take_slot(const std::vector<int32_t>& prompt) {
+int64_t InferenceEngine::common_tokens_in(int64_t slot, const InferenceRequest& request) const {
+  return common_tokens(request, cache_.ids(slot), cache_.adapter(slot));
+}
+
+int64_t InferenceEngine::take_slot(const InferenceRequest& request) {
   auto best = free_.begin();
   int64_t most = -1;
   for (auto each = free_.begin(); each != free_.end(); ++each) {
-    const std::vector<int32_t>& ids = cache_.ids(*each);
-    const int64_t common = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first - ids.begin();
+    const int64_t common = common_tokens_in(*each, request);
     if (common > most) best = each, most = common;
   }
   const int64_t slot = *best;
@@ -107,8 +110,8 @@ void InferenceEngine::admit(int64_t room) {
   while (!waiting_.empty() && !waiting_.front().request.pooling && !free_.empty() && room > 0) {
     Sequence sequence = std::move(waiting_.front());
     waiting_.pop_front();
-    sequence.slot = take_slot(sequence.request.prompt);
-    cache_.keep_first(sequence.slot, common_tokens(sequence.request, held(sequence)));
+    sequence.slot = take_slot(sequence.request);
+    cache_.keep_first(sequence.slot, common_tokens_in(sequence.slot, sequence.request));
     if (!begin(sequence, running_)) continue;
     if (!sequence.waits) room -= std::ssize(sequence.next);
     running_.push_back(std::move(sequence));
@@ -120,9 +123,10 @@ bool InferenceEngine::begin(Sequence& sequence, std::span<const Sequence> before
   int64_t kept = std::ssize(held(sequence)), from = sequence.slot, coming = 0;
   if (cache_.shares_beginnings()) {
     for (int64_t slot = 0; slot < cache_.sequences(); ++slot)
-      if (const int64_t common = common_tokens(request, cache_.ids(slot)); common > kept) kept = common, from = slot;
+      if (const int64_t common = common_tokens_in(slot, request); common > kept) kept = common, from = slot;
     for (const Sequence& each : before)
-      if (each.produced.empty()) coming = std::max(coming, common_tokens(request, each.request.prompt));
+      if (each.produced.empty())
+        coming = std::max(coming, common_tokens(request, each.request.prompt, each.request.adapter));
   }
   sequence.waits = coming >= kept + kWorthWaiting;
   if (sequence.waits) return true;
@@ -204,14 +208,21 @@ void InferenceEngine::add_guesses() {
     guessed[i]->next.insert(guessed[i]->next.end(), guesses[i].begin(), guesses[i].end());
 }
 
-Tensor InferenceEngine::compute(std::vector<int64_t>& rows) {
+Tensor InferenceEngine::compute(std::vector<Interval>& rows) {
+  rows.resize(running_.size());
+  std::vector<size_t> order(running_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t index) { return running_[index].request.adapter; });
   std::vector<NextTokens> next;
-  for (const Sequence& each : running_) {
-    rows.push_back(0);
+  int64_t begin = 0;
+  for (const size_t index : order) {
+    const Sequence& each = running_[index];
     if (each.fed == 0) continue;
     const bool every = each.request.scores_prompt || !each.produced.empty();
-    rows.back() = every ? each.fed : 1;
-    next.push_back({each.slot, std::span(each.next).first(static_cast<size_t>(each.fed)), every});
+    const auto ids = std::span(each.next).first(static_cast<size_t>(each.fed));
+    rows[index] = {begin, begin + (every ? each.fed : 1)};
+    begin = rows[index].end;
+    next.push_back({.sequence = each.slot, .ids = ids, .wants_every = every, .adapter = each.request.adapter});
   }
   return cache_.next_logits(next);
 }
@@ -251,7 +262,8 @@ std::vector<float> InferenceEngine::embedding_of(const Sequence& sequence) {
   StatePool pool(*sequence.request.pooling, cache_.config().hidden_size);
   for (int64_t at = 0; at < all && !pool.is_done(); at += most) {
     const auto part = prompt.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(most, all - at)));
-    const NextTokens next{sequence.slot, part, /*wants_every=*/true};
+    const NextTokens next{
+        .sequence = sequence.slot, .ids = part, .wants_every = true, .adapter = sequence.request.adapter};
     pool.add(context_.to_host<float>(cache_.next_hidden(std::span(&next, 1))));
   }
   return pool.result();
@@ -261,7 +273,7 @@ bool InferenceEngine::step() {
   if (!waiting_.empty() && waiting_.front().request.pooling && !free_.empty()) return embed(), true;
   plan_step();
   if (running_.empty()) return false;
-  std::vector<int64_t> rows;
+  std::vector<Interval> rows;
   std::vector<float> logits;
   try {
     logits = context_.to_host<float>(compute(rows));
@@ -270,14 +282,14 @@ bool InferenceEngine::step() {
     if (cache_.leads()) throw;
     return true;
   }
-  const auto vocab = static_cast<int64_t>(logits.size()) / std::reduce(rows.begin(), rows.end());
+  const int64_t all = std::ranges::max(rows, {}, &Interval::end).end, vocab = std::ssize(logits) / all;
   std::vector<Sequence> going_on;
   auto row = rows.begin();
-  int64_t at = 0;
   for (Sequence& each : std::exchange(running_, {})) {
-    const auto part = std::span(logits).subspan(static_cast<size_t>(at * vocab), static_cast<size_t>(*row * vocab));
-    at += *row;
-    if (advance(each, part, *row++)) going_on.push_back(std::move(each));
+    const Interval own = *row++;
+    const auto part =
+        std::span(logits).subspan(static_cast<size_t>(own.begin * vocab), static_cast<size_t>(own.size() * vocab));
+    if (advance(each, part, own.size())) going_on.push_back(std::move(each));
   }
   running_ = std::move(going_on);
   return true;

@@ -34,6 +34,7 @@ struct InferenceRequest {
   std::optional<TokenConstraint> constraint = {};
   /// Given: nothing is generated, and the listener receives an embedding of the prompt.
   std::optional<PoolingMode> pooling = {};
+  int32_t adapter = kNoAdapter;  // which of the model's ModelAdapter::choices adds to it
 };
 
 struct TokenScore {
@@ -118,7 +119,9 @@ class InferenceEngine {
   };
   void admit(int64_t room);
   /// The free part of the cache whose sequence has most in common with the prompt; of several the longest unused.
-  int64_t take_slot(const std::vector<int32_t>& prompt);
+  int64_t take_slot(const InferenceRequest& request);
+  /// How many tokens a prompt can have from a part of the cache.
+  int64_t common_tokens_in(int64_t slot, const InferenceRequest& request) const;
   /// Begins the prompt of a sequence that has a part of the cache: with what another one has in common with it, if that
   /// is more. Waits if one of those that run before it is about to compute more. False if the listener failed.
   bool begin(Sequence& sequence, std::span<const Sequence> before);
@@ -132,7 +135,9 @@ class InferenceEngine {
   /// Computes the first of the waiting requests, which asks for an embedding, in a part of the cache that is free.
   void embed();
   std::vector<float> embedding_of(const Sequence& sequence);
-  Tensor compute(std::vector<int64_t>& rows);
+  /// Computes this step's tokens. `rows`: which rows of logits each of running_ gets. Sequences of one adapter are
+  /// neighbours, so that its products are one for all of them.
+  Tensor compute(std::vector<Interval>& rows);
   /// Reads the rows of logits that a sequence got. False if it has ended.
   bool advance(Sequence& sequence, std::span<float> logits, int64_t rows);
   /// Draws the next token of a sequence, whose tokens so far are `ids`; the reason if it has ended with that.

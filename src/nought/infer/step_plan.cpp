@@ -33,7 +33,7 @@ std::vector<int32_t> StepPlan::words() const {
     words.insert(words.end(), {word(each.sequence), word(each.from), word(each.count)});
   words.push_back(word(std::ssize(next)));
   for (const NextTokens& each : next) {
-    words.insert(words.end(), {word(each.sequence), word(each.wants_every), word(std::ssize(each.ids))});
+    words.insert(words.end(), {word(each.sequence), word(each.wants_every), each.adapter, word(std::ssize(each.ids))});
     words.insert(words.end(), each.ids.begin(), each.ids.end());
   }
   return words;
@@ -50,8 +50,9 @@ StepPlan StepPlan::read(std::span<const int32_t> words) {
     plan.changes.push_back({.sequence = change[0], .from = change[1], .count = change[2]});
   }
   for (int32_t left = reader.number(); left > 0; --left) {
-    const auto head = reader.take(3);
-    plan.next.push_back({.sequence = head[0], .ids = reader.take(head[2]), .wants_every = head[1] != 0});
+    const auto head = reader.take(4);
+    plan.next.push_back(
+        {.sequence = head[0], .ids = reader.take(head[3]), .wants_every = head[1] != 0, .adapter = head[2]});
   }
   return plan;
 }

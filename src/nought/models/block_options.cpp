@@ -39,7 +39,7 @@ Linear::Options BlockOptions::linear(int64_t in, std::vector<int64_t> out, std::
           .fp8 = fp8,
           .ranks = ranks.tensor,
           .slicing = ranks.slicing(),
-          .adapter = config.adapter.layers.empty() ? nullptr : &config.adapter};
+          .adapter = config.adapter.adds_to_layers() ? &config.adapter : nullptr};
 }
 
 SelfAttention::Options BlockOptions::attention(const WeightNames::Layer& names, int64_t index) const {
@@ -197,7 +197,7 @@ Moe::Options BlockOptions::experts(const WeightNames::Layer& names, std::vector<
   options.residual_std = residual_std();
   options.ranks = ExpertRanks(ranks);
   options.slicing = ranks.slicing();
-  if (!config.adapter.layers.empty()) {
+  if (config.adapter.adds_to_layers()) {
     const ExpertModules modules = expert_modules(names);
     options.adapter = &config.adapter;
     options.adapted_router = modules.router, options.adapted_experts = modules.experts;

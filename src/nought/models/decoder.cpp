@@ -240,6 +240,7 @@ Section Decoder::block_section(const Block& block) {
             const bool scaled = work.query_factors && !(config_.query_scale->unrotated_only && block.rotated);
             const RopeTables* factors = scaled ? &*work.query_factors : nullptr;
             tape.set_row_keys(work.row_keys), tape.leave_out_adapters(leaves_out_adapter_);
+            tape.set_adapter_rows(work.adapter_rows);
             const TokenSlices& slices = work.sequences.slices;
             KvCache passing;
             const KvCache* cache = cache_of(tape, work, index, in.value.dtype(), passing);
@@ -336,67 +337,6 @@ Tensor Decoder::hidden(const Context& context, const Batch& batch) {
                    [&](Tape& tape, const Var& hidden) { return head_hidden(tape, hidden); });
 }
 
-Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
-  return next_rows(context, next, cache, config_.vocab_size,
-                   [&](Tape& tape, const Var& rows) { return head_logits(tape, rows); });
-}
-
-Tensor Decoder::next_hidden(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
-  return next_rows(context, next, cache, config_.hidden_size,
-                   [&](Tape& tape, const Var& rows) { return head_hidden(tape, rows); });
-}
-
-Tensor Decoder::next_rows(const Context& context, std::span<const NextTokens> next, DecoderCache& cache,
-                          int64_t columns, const HeadOfRows& head) {
-  Tape tape(context, /*recording=*/false);
-  const int64_t limit = config_.rope.switch_length();
-  std::vector<int32_t> fed, last;  // all tokens, and after which of them logits are asked for
-  std::vector<AttentionSpan> spans;
-  for (const NextTokens& each : next) {
-    std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(each.sequence));
-    const auto held = static_cast<int64_t>(ids.size()), length = held + static_cast<int64_t>(each.ids.size());
-    require(!each.ids.empty() && length <= cache.capacity,
-            "the KV cache holds {} tokens of a sequence, {} and {} more are needed", cache.capacity, held,
-            each.ids.size());
-    require<ConfigError>(!config_.rotates_by_row() || length <= config_.max_positions,
-                         "a sequence of {} tokens exceeds the {} positions up to which a model with the rope type "
-                         "\"dynamic\" generates: beyond, each length has rotations of its own",
-                         length, config_.max_positions);
-    ids.insert(ids.end(), each.ids.begin(), each.ids.end());
-    // Beyond the limit all keys rotate otherwise: they are computed again.
-    const int64_t from = held <= limit && length > limit ? 0 : held, begin = static_cast<int64_t>(fed.size());
-    fed.insert(fed.end(), ids.begin() + from, ids.end());
-    const int64_t rows = each.wants_every ? std::ssize(each.ids) : 1;
-    for (int64_t row = std::ssize(fed) - rows; row < std::ssize(fed); ++row) last.push_back(static_cast<int32_t>(row));
-    spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
-  }
-  const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
-  const std::shared_ptr<Work> work = work_on(context, tokens, fed, std::move(spans));
-  work->cache = &cache;
-  return run_stages(tape, work, {std::ssize(last), columns}, [&](const Var& hidden) {
-    const Tensor ends = context.empty({std::ssize(last), config_.hidden_size}, hidden.value.dtype());
-    context.run(GatherRows{.x = hidden.value, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
-    return head(tape, Tape::constant(ends));
-  });
-}
-
-int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const {
-  std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(sequence));
-  const int64_t limit = config_.rope.switch_length(), held = static_cast<int64_t>(ids.size());
-  const bool rotated_anew = limit > 0 && held > limit && count <= limit;
-  const int64_t kept = rotated_anew || (config_.keeps_states() && count < held) ? 0 : std::min(count, held);
-  ids.resize(static_cast<size_t>(kept));
-  return kept;
-}
-
-void Decoder::copy_first(const Context& context, DecoderCache& cache, int64_t from, int64_t to, int64_t count) const {
-  require(shares_beginnings() && from != to, "sequence {} can not begin like {}", to, from);
-  const std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(from));
-  require(count <= std::ssize(ids), "sequence {} has {} tokens, not {}", from, ids.size(), count);
-  for (const KvCache& layer : cache.layers) layer.copy(context, from * cache.capacity, to * cache.capacity, count);
-  cache.ids.at(static_cast<size_t>(to)).assign(ids.begin(), ids.begin() + count);
-}
-
 Tensor Decoder::step_values(const Context& context) {
   const Tensor maxima = fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
   if (num_routers_ == 0) return maxima;
@@ -419,20 +359,5 @@ void Decoder::finish_step(std::span<const double> values) {
 std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }
 
 bool Decoder::restore(std::span<const double> state) { return fp8_ ? fp8_->restore(state) : state.empty(); }
-
-DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences,
-                                 std::optional<DType> kv_dtype) const {
-  DecoderCache cache{{}, {}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
-  const PackedHeads packed = block_options().heads();
-  for (const Block& block : blocks_) {
-    const bool here = !block.unit->elsewhere(), attends = !block.conv && !block.delta;
-    cache.layers.push_back(here && attends
-                               ? make_kv_cache(context, packed, sequences * capacity, kv_dtype.value_or(dtype), dtype)
-                               : KvCache{});
-    const auto states = [&](const auto& layer) { return layer->make_cache(context, capacity, dtype, sequences); };
-    cache.states.push_back(!here || attends ? StateCache{} : block.conv ? states(block.conv) : states(block.delta));
-  }
-  return cache;
-}
 
 }  // namespace nought

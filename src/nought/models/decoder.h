@@ -4,9 +4,10 @@
 // Its Units are the embedding, each block, and the head. The head has the final norm and the output projection; a tied
 // model uses the weight of the embedding for the projection.
 //
-// It has more than 45 members in five files: the sections, the vocabulary (decoder_vocabulary.cpp), the blocks
-// (decoder_blocks.cpp), the stages of a pipeline (decoder_stages.cpp) and the heads that score (decoder_scores.cpp)
-// declare Units of one model and read the same ranks, tables and logs; what layers are made with is in BlockOptions.
+// It has more than 45 members in six files: the sections, the vocabulary (decoder_vocabulary.cpp), the blocks
+// (decoder_blocks.cpp), the stages of a pipeline (decoder_stages.cpp), the cache (decoder_cache.cpp) and the heads that
+// score (decoder_scores.cpp) declare Units of one model and read the same ranks, tables and logs; what layers are made
+// with is in BlockOptions.
 #pragma once
 
 #include <functional>
@@ -35,13 +36,18 @@ struct DecoderCache {
   std::vector<StateCache> states;  // of the others
   int64_t capacity = 0;
   std::vector<std::vector<int32_t>> ids;  // for each sequence, the tokens whose keys and values it holds
+  std::vector<int32_t> adapters;          // and the adapter that they were computed with: see NextTokens
 };
+
+/// A sequence that is computed without one of several adapters.
+inline constexpr int32_t kNoAdapter = -1;
 
 /// The next tokens of one sequence of a cache.
 struct NextTokens {
   int64_t sequence = 0;
   std::span<const int32_t> ids;
-  bool wants_every = false;  // whether the logits after each of them are asked for, not after the last alone
+  bool wants_every = false;      // whether the logits after each of them are asked for, not after the last alone
+  int32_t adapter = kNoAdapter;  // which of ModelAdapter::choices adds to them
 };
 
 class Decoder final : public Model {
@@ -78,7 +84,7 @@ class Decoder final : public Model {
   void with_head(const Context& context, const std::function<void(const LogitsOfRows& logits_of)>& body);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each, or after each
   /// token that wants them: [next.size() or more, vocabulary]. A sequence gets the logits that it would get alone, on a
-  /// CPU to the bit.
+  /// CPU to the bit. It keeps the adapter of its first tokens; neighbours that have the same one share its products.
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
   /// Likewise the hidden states that logits are made of, normalised: [next.size() or more, hidden].
   Tensor next_hidden(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
@@ -124,6 +130,12 @@ class Decoder final : public Model {
     bool local = false;          // whether it rotates by local_rope_
     bool rotated = true;         // whether it rotates at all
   };
+  /// What an adapter adds to the table, [vocabulary, rank] and [hidden, rank], or to the head, [rank, hidden] and
+  /// [vocabulary, rank]; undefined: nothing.
+  struct VocabularyFactors {
+    ParameterView a, b;
+    double scale = 1;
+  };
   /// What the sections share of some tokens.
   struct Work;
   /// Which tokens of a batch a classifier scores.
@@ -155,10 +167,11 @@ class Decoder final : public Model {
   void freeze_base();
   /// Declare the rows that tokens look up, and those that make logits.
   void add_table();
-  void add_table_adapter(const std::string& table);
+  VocabularyFactors table_factors(const ModelAdapter& adapter);
   /// Declares a product between rows of the vocabulary and hidden states; nothing where they have the same width.
   ParameterView add_projection(Unit& unit, const std::string& name, int64_t in, int64_t out);
-  void add_head_adapter();
+  void add_head_adapters();
+  VocabularyFactors head_factors(const ModelAdapter& adapter);
   /// What an adapter and a bias add to the logits of x; what the adapter does is the same on all ranks that share the
   /// head.
   AddedLogits added_logits(Tape& tape, const Var& x) const;
@@ -242,11 +255,9 @@ class Decoder final : public Model {
   ParameterView score_layer_, score_layer_bias_;  // of a classifier's head: [hidden, hidden], [hidden]
   Norm score_norm_;
   Norm embedding_norm_;
-  ParameterView project_in_, project_out_;  // see ModelConfig::projected_size
-  ParameterView table_a_, table_b_;         // what an adapter adds to tokens_: [vocabulary, rank], [hidden, rank]
-  double table_scale_ = 1;
-  ParameterView head_a_, head_b_;  // the same of the logits: [rank, hidden], [vocabulary, rank]
-  double head_scale_ = 1;
+  ParameterView project_in_, project_out_;                       // see ModelConfig::projected_size
+  VocabularyFactors table_added_, head_added_;                   // what an adapter adds to tokens_, and to the logits
+  std::vector<VocabularyFactors> table_choices_, head_choices_;  // the same of each of several adapters
   VocabularyTiles table_tiles_, head_tiles_;  // instead of tokens_ and head_weight_, where Units have tiles
   std::vector<Block> blocks_;
   Unit* head_;

@@ -9,6 +9,15 @@
 
 namespace nought {
 
+namespace {
+
+/// The rows of an adapter, as a view.
+Var some_rows(const Var& all, const AdapterRows& of) {
+  return Tape::constant(all.value.slice(of.rows.begin, of.rows.end));
+}
+
+}  // namespace
+
 void Decoder::add_table() {
   const std::string name = WeightNames::of(config_).token_embedding + ".weight";
   const Shape table{config_.vocab_size, config_.token_width()};
@@ -21,18 +30,21 @@ void Decoder::add_table() {
   } else {
     table_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::embedding);
   }
-  add_table_adapter(WeightNames::of(config_).token_embedding);
+  table_added_ = table_factors(config_.adapter);
+  for (const ModelAdapter& each : config_.adapter.choices) table_choices_.push_back(table_factors(each));
 }
 
-void Decoder::add_table_adapter(const std::string& table) {
-  const LowRank* of = config_.adapter.find(table);
-  if (of == nullptr) return;
-  const Init normal = Init::normal(1), a = of->start == AdapterStart::random ? normal : Init::zeros();
-  table_a_ = ranks_.add(*embedding_, embedding_factor_name(table, 'A'), {{config_.vocab_size, of->rank}, 0}, a,
-                        ParameterRole::adapter);
-  table_b_ = all_ranks_.slicing().add_partial(*embedding_, embedding_factor_name(table, 'B'),
-                                              {config_.token_width(), of->rank}, normal, ParameterRole::adapter);
-  table_scale_ = of->scale;
+Decoder::VocabularyFactors Decoder::table_factors(const ModelAdapter& adapter) {
+  const std::string table = WeightNames::of(config_).token_embedding;
+  const LowRank* of = adapter.find(table);
+  if (of == nullptr) return {};
+  const Init normal = Init::normal(1), start = of->start == AdapterStart::random ? normal : Init::zeros();
+  const ParameterView a = ranks_.add(*embedding_, embedding_factor_name(table, 'A', adapter.name),
+                                     {{config_.vocab_size, of->rank}, 0}, start, ParameterRole::adapter);
+  const ParameterView b =
+      all_ranks_.slicing().add_partial(*embedding_, embedding_factor_name(table, 'B', adapter.name),
+                                       {config_.token_width(), of->rank}, normal, ParameterRole::adapter);
+  return {a, b, of->scale};
 }
 
 ParameterView Decoder::add_projection(Unit& unit, const std::string& name, int64_t in, int64_t out) {
@@ -46,10 +58,16 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
     return ranks_.several() ? vocabulary_embedding(tape, work.held, table, ranks_, work.sequences.slices)
                             : embedding(tape, work.ids, table);
   };
-  const Var y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
-  if (!table_a_.defined() || tape.leaves_out_adapters()) return y;
-  const Var added = linear(tape, rows_of(table_a_), table_b_, {}, WeightLayout::out_in);
-  return add_to(tape, y, scale(tape, added, table_scale_));
+  const auto add_product = [&](const Var& y, const VocabularyFactors& factors, const Var& rows) {
+    return add_to(tape, y, scale(tape, linear(tape, rows, factors.b, {}, WeightLayout::out_in), factors.scale));
+  };
+  Var y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+  if (tape.leaves_out_adapters()) return y;
+  if (table_added_.a.defined()) y = add_product(y, table_added_, rows_of(table_added_.a));
+  for (const AdapterRows& each : tape.adapter_rows())
+    if (const VocabularyFactors& factors = table_choices_.at(each.adapter); factors.a.defined())
+      add_product(some_rows(y, each), factors, some_rows(rows_of(factors.a), each));
+  return y;
 }
 
 void Decoder::add_head_weight() {
@@ -61,7 +79,7 @@ void Decoder::add_head_weight() {
   if (config_.tie_word_embeddings) {
     head_weight_ = tokens_, head_tiles_ = table_tiles_;
     head_tiles_.empty() ? head_->borrow(*embedding_) : head_->borrow_tiles(*embedding_);
-    return add_head_adapter();
+    return add_head_adapters();
   }
   const std::string name = WeightNames::of(config_).head + ".weight";
   const Shape table{config_.vocab_size, config_.token_width()};
@@ -73,33 +91,41 @@ void Decoder::add_head_weight() {
   } else {
     head_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::head);
   }
-  add_head_adapter();
+  add_head_adapters();
 }
 
-void Decoder::add_head_adapter() {
+void Decoder::add_head_adapters() {
+  head_added_ = head_factors(config_.adapter);
+  for (const ModelAdapter& each : config_.adapter.choices) head_choices_.push_back(head_factors(each));
+}
+
+Decoder::VocabularyFactors Decoder::head_factors(const ModelAdapter& adapter) {
   const std::string name = WeightNames::of(config_).head;
-  const LowRank* of = config_.adapter.find(name);
-  if (of == nullptr) return;
-  head_a_ = ranks_.add_partial(*head_, low_rank_name(name, 'A'), {of->rank, config_.token_width()},
-                               start_of_factor(*of, 'A', config_.token_width()), ParameterRole::adapter);
-  head_b_ = ranks_.add(*head_, low_rank_name(name, 'B'), {{config_.vocab_size, of->rank}, 0},
-                       start_of_factor(*of, 'B', config_.token_width()), ParameterRole::adapter);
-  head_scale_ = of->scale;
+  const LowRank* of = adapter.find(name);
+  if (of == nullptr) return {};
+  const int64_t width = config_.token_width();
+  const ParameterView a = ranks_.add_partial(*head_, low_rank_name(name, 'A', adapter.name), {of->rank, width},
+                                             start_of_factor(*of, 'A', width), ParameterRole::adapter);
+  const ParameterView b =
+      ranks_.add(*head_, low_rank_name(name, 'B', adapter.name), {{config_.vocab_size, of->rank}, 0},
+                 start_of_factor(*of, 'B', width), ParameterRole::adapter);
+  return {a, b, of->scale};
 }
 
 AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
-  if (!head_a_.defined() || tape.leaves_out_adapters()) return {.bias = head_bias_};
+  if (!head_added_.a.defined() || tape.leaves_out_adapters()) return {.bias = head_bias_};
   const LowRankDropout dropout{.probability = config_.adapter.dropout,
                                .key = stable_hash(WeightNames::of(config_).head),
                                .rows = tape.row_keys() ? tape.row_keys().slice(0, x.value.rows()) : Tensor()};
   const Var left = dropout.active() ? drop(tape, x, dropout) : x;
-  return {scale(tape, linear(tape, left, head_a_, {}, WeightLayout::out_in), head_scale_), head_b_, head_bias_};
+  const Var z = scale(tape, linear(tape, left, head_added_.a, {}, WeightLayout::out_in), head_added_.scale);
+  return {z, head_added_.b, head_bias_};
 }
 
 Section Decoder::embedding_section() {
   return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            tape.leave_out_adapters(leaves_out_adapter_);
+            tape.leave_out_adapters(leaves_out_adapter_), tape.set_adapter_rows(work.adapter_rows);
             Var y = look_up(tape, work);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
             if (project_in_.defined()) y = linear(tape, y, project_in_, {}, WeightLayout::out_in);
@@ -221,9 +247,16 @@ Tensor Decoder::head_hidden(Tape& tape, const Var& hidden) {
 Tensor Decoder::logits_part(Tape& tape, const Var& input) {
   const Tensor part = head_tiles_.empty() ? linear(tape, input, head_weight_, head_bias_, WeightLayout::out_in).value
                                           : tiled_logits(tape, input, head_tiles_);
-  if (const AddedLogits added = added_logits(tape, input); added.adapts())
-    tape.context().run(
-        MatMul{.a = added.z.value, .b = added.b.value(), .c = part, .transpose_b = true, .accumulate = true});
+  const auto add = [&](const Tensor& z, const ParameterView& b, const Tensor& logits) {
+    tape.context().run(MatMul{.a = z, .b = b.value(), .c = logits, .transpose_b = true, .accumulate = true});
+  };
+  if (const AddedLogits added = added_logits(tape, input); added.adapts()) add(added.z.value, added.b, part);
+  for (const AdapterRows& each : tape.adapter_rows()) {
+    const VocabularyFactors& factors = head_choices_.at(each.adapter);
+    if (!factors.a.defined()) continue;
+    const Var z = linear(tape, some_rows(input, each), factors.a, {}, WeightLayout::out_in);
+    add(scale(tape, z, factors.scale).value, factors.b, part.slice(each.rows.begin, each.rows.end));
+  }
   return part;
 }
 

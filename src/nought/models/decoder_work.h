@@ -25,9 +25,10 @@ struct Decoder::Work final : MicroBatchState {
   std::optional<RopeTables> query_factors;     // what its queries are multiplied by
   Tensor row_keys;                             // see Tape::row_keys()
   const DecoderCache* cache = nullptr;
-  Batch part = {};               // what this rank has of the batch, where ranks hold parts of sequences
-  const Batch* batch = nullptr;  // of this rank's tokens, if there is a loss
-  Batch placed = {};             // the same where kernels read it
+  std::vector<AdapterRows> adapter_rows;  // which of these tokens have chosen which adapter
+  Batch part = {};                        // what this rank has of the batch, where ranks hold parts of sequences
+  const Batch* batch = nullptr;           // of this rank's tokens, if there is a loss
+  Batch placed = {};                      // the same where kernels read it
   double gradient_scale = 1;
   std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose
 };

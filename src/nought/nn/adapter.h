@@ -36,8 +36,8 @@ struct LowRank {
   int64_t rank = 0;
   double scale = 1;
   AdapterStart start = AdapterStart::uniform;
-  int64_t start_iterations =
-      0;  // pissa takes so many steps to approximate them (pissa_niter_N); 0: until they are exact
+  /// pissa takes so many steps to approximate them (pissa_niter_N); 0: until they are exact.
+  int64_t start_iterations = 0;
   bool decomposed = false;
   bool bias = false;  // B has one: y gets scale * it too
   /// It is one for each expert: A [experts, rank, in] and B [experts, out, rank].
@@ -51,8 +51,13 @@ struct ModelAdapter {
                                                             // "model.embed_tokens", y = W[id] + scale * B A[id]
   double dropout = 0;  // the share of what A reads that a step of training drops, of all but embeddings
   std::vector<std::string> saved = {};  // parameters that are trained whole, "lm_head.weight"
+  /// Adapters of which each row of a batch has one or none, where nothing is trained. Their products have names.
+  std::vector<ModelAdapter> choices = {};
+  std::string name = {};  // of one of several choices; the names of its parameters have it: "lora_A.NAME.weight"
 
   bool empty() const { return layers.empty() && saved.empty(); }
+  /// Whether it, or one of the choices, adds to layers.
+  bool adds_to_layers() const { return !layers.empty() || !choices.empty(); }
   /// Null for a layer that has no product of low rank.
   const LowRank* find(std::string_view layer) const {
     const auto found = layers.find(layer);
@@ -79,15 +84,21 @@ inline std::string_view layer_of(std::string_view parameter, std::string_view ki
 /// The names of parameters of an adapter begin so, in peft's files too.
 inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
+/// ".NAME" for one of several choices, as peft names the modules of its adapters; "" for an adapter without a name.
+inline std::string part_of_choice(std::string_view choice) {
+  return choice.empty() ? std::string() : "." + std::string(choice);
+}
+
 /// Names of an embedding's factors; A is [vocabulary, rank] here, and the transpose in files.
-inline std::string embedding_factor_name(std::string_view layer, char factor) {
-  return std::string(kAdapterPrefix).append(layer).append(".lora_embedding_").append(1, factor);
+inline std::string embedding_factor_name(std::string_view layer, char factor, std::string_view choice = {}) {
+  return std::string(kAdapterPrefix).append(layer).append(".lora_embedding_").append(1, factor) +
+         part_of_choice(choice);
 }
 
 /// Ends the name of the bias of a layer's B.
 inline constexpr std::string_view kBiasOfB = ".lora_B.bias";
-inline std::string low_rank_bias_name(std::string_view layer) {
-  return std::string(kAdapterPrefix).append(layer).append(kBiasOfB);
+inline std::string low_rank_bias_name(std::string_view layer, std::string_view choice = {}) {
+  return std::string(kAdapterPrefix).append(layer).append(".lora_B") + part_of_choice(choice) + ".bias";
 }
 
 inline constexpr std::string_view kMagnitudeOfLayer = ".lora_magnitude_vector";
@@ -97,8 +108,9 @@ inline std::string magnitude_name(std::string_view layer) {
 }
 
 /// Names of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
-inline std::string low_rank_name(std::string_view layer, char factor) {
-  return std::string(kAdapterPrefix).append(layer).append(".lora_").append(1, factor).append(".weight");
+inline std::string low_rank_name(std::string_view layer, char factor, std::string_view choice = {}) {
+  return std::string(kAdapterPrefix).append(layer).append(".lora_").append(1, factor) + part_of_choice(choice) +
+         ".weight";
 }
 
 }  // namespace nought

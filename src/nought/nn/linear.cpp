@@ -77,7 +77,7 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   }
   if (options.adapter == nullptr) return;
   require(tiles == 1, "{}: an adapter's product is not cut into tiles", options.names[0]);
-  low_rank_ = LowRankProducts(unit, *options.adapter,
+  adapters_ = AdapterProducts(unit, *options.adapter,
                               {.in = options.in,
                                .names = options.names,
                                .out = options.out,
@@ -100,9 +100,9 @@ Var Linear::enter(Tape& tape, const Var& x, const TokenSlices& slices) const {
 Var Linear::multiply(Tape& tape, const Var& x) const {
   const ParameterView bias = adds_bias() ? bias_ : ParameterView{};
   const auto own = [&] { return linear(tape, x, weight_, bias, layout_, fp8_); };
-  Var sum = low_rank_.empty() || tape.leaves_out_adapters() ? own()
-            : low_rank_.is_decomposed()                     ? low_rank_.decomposed(tape, x, weight_, bias, fp8_)
-                                                            : low_rank_.add_to(tape, own(), x);
+  Var sum = adapters_.add_nothing(tape) ? own()
+            : adapters_.is_decomposed() ? adapters_.decomposed(tape, x, weight_, bias, fp8_)
+                                        : adapters_.add_to(tape, own(), x);
   for (const ColumnsBias& each : biases_) sum = add_bias(tape, sum, each.bias, each.begin, each.end);
   return sum;
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/nn/adapter_products.h"
 #include "nought/nn/linear_cut.h"
-#include "nought/nn/low_rank.h"
 #include "nought/parallel/token_slices.h"
 
 namespace nought {
@@ -51,7 +51,7 @@ class Linear {
   Var leave(Tape& tape, const Var& product, const TokenSlices& slices) const;
   /// True if a gradient of its parameters is wanted.
   bool trained() const {
-    return weight_.trained() || bias_.trained() || low_rank_.trained() ||
+    return weight_.trained() || bias_.trained() || adapters_.trained() ||
            std::any_of(biases_.begin(), biases_.end(), [](const ColumnsBias& each) { return each.bias.trained(); });
   }
 
@@ -65,7 +65,7 @@ class Linear {
   bool adds_bias() const { return cut_ != LinearCut::inputs || ranks_.rank() == 0; }
 
   ParameterView weight_, bias_;
-  LowRankProducts low_rank_;
+  AdapterProducts adapters_;
   std::vector<ColumnsBias> biases_;  // instead of bias_
   WeightLayout layout_ = WeightLayout::out_in;
   Fp8Layer fp8_;

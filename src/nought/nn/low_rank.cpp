@@ -41,8 +41,8 @@ LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const 
   for (size_t i = 0; i < options.names.size(); ++i) {
     const int64_t end = begin + options.width[i];
     if (const LowRank* of = adapter.find(options.names[i])) {
-      factors.push_back(declare(unit, options, low_rank_name(options.names[i], 'A'), {of->rank, options.in},
-                                cuts_inputs ? 1 : -1, start_of_a(*of, options.in)));
+      factors.push_back(declare(unit, options, low_rank_name(options.names[i], 'A', adapter.name),
+                                {of->rank, options.in}, cuts_inputs ? 1 : -1, start_of_a(*of, options.in)));
       columns_.push_back({.b = {}, .rank = of->rank, .begin = begin, .end = end, .scale = of->scale});
       ranks += of->rank;
     }
@@ -58,8 +58,8 @@ LowRankProducts::LowRankProducts(Unit& unit, const ModelAdapter& adapter, const 
   size_t next = 0;
   for (size_t i = 0; i < options.names.size(); ++i)
     if (const LowRank* of = adapter.find(options.names[i]))
-      columns_[next++].b = declare(unit, options, low_rank_name(options.names[i], 'B'), {options.out[i], of->rank},
-                                   cuts_outputs ? 0 : -1, start_of_b(*of));
+      columns_[next++].b = declare(unit, options, low_rank_name(options.names[i], 'B', adapter.name),
+                                   {options.out[i], of->rank}, cuts_outputs ? 0 : -1, start_of_b(*of));
   declare_biases(unit, adapter, options);
   declare_magnitudes(unit, adapter, options);
 }
@@ -70,7 +70,7 @@ void LowRankProducts::declare_biases(Unit& unit, const ModelAdapter& adapter, co
   for (size_t i = 0; i < options.names.size(); ++i) {
     const LowRank* of = adapter.find(options.names[i]);
     if (of == nullptr || !of->bias) continue;
-    biases_.push_back(declare(unit, options, low_rank_bias_name(options.names[i]), {options.out[i]},
+    biases_.push_back(declare(unit, options, low_rank_bias_name(options.names[i], adapter.name), {options.out[i]},
                               options.cut == LinearCut::outputs ? 0 : -1, start_of_b(*of)));
   }
   require(biases_.empty() || biases_.size() == columns_.size(), "{}: some of its layers have no bias of B",

@@ -121,7 +121,7 @@ Moe::Moe(Unit& unit, const Options& o)
 void Moe::declare_adapter(Unit& unit, const Options& o) {
   if (o.adapter == nullptr) return;
   const auto gate = [&](const std::string& name, int64_t outputs) {
-    return LowRankProducts(
+    return AdapterProducts(
         unit, *o.adapter,
         {.in = o.hidden, .names = {name}, .out = {outputs}, .width = {outputs}, .slicing = o.slicing});
   };
@@ -154,9 +154,9 @@ void Moe::declare_adapter(Unit& unit, const Options& o) {
 }
 
 Var Moe::logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,
-                   const LowRankProducts& added) {
+                   const AdapterProducts& added) {
   const Var logits = router_logits(tape, x, router, bias);
-  if (added.empty() || tape.leaves_out_adapters()) return logits;
+  if (added.add_nothing(tape)) return logits;
   const Tensor zeros = tape.context().zeros(logits.value.shape(), x.value.dtype());
   return add_widened(tape, logits, added.add_to(tape, Tape::constant(zeros), x));
 }

@@ -87,7 +87,7 @@ class Moe {
   void declare_adapter(Unit& unit, const Options& options);
   /// The logits of this rank's tokens, with what an adapter adds.
   static Var logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,
-                       const LowRankProducts& added);
+                       const AdapterProducts& added);
   Var shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const;
 
   RouterRule rule_;
@@ -95,7 +95,7 @@ class Moe {
   double capacity_factor_ = 0;  // 0: no token is dropped
   bool quantized_dispatch_ = false, scales_input_ = false;
   ParameterView router_, router_bias_, choice_bias_, shared_gate_;
-  LowRankProducts router_added_, shared_gate_added_;
+  AdapterProducts router_added_, shared_gate_added_;
   std::vector<Part> parts_;
   ExpertActivation activation_;
   std::optional<Mlp> shared_;

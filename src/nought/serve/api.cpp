@@ -137,12 +137,10 @@ void Api::route(const HttpRequest& request, const std::shared_ptr<HttpReply>& re
   if (request.path == "/metrics")
     return reply->send(200, "text/plain; version=0.0.4", metrics_.page(model_.name, engine_.counts(), cache_tokens_),
                        {});
-  if (request.path == "/v1/models") return reply->send(200, kJson, models(), {});
+  if (request.path == "/v1/models") return reply->send(200, kJson, dump(models()), {});
   if (request.path.starts_with("/v1/models/")) {
-    if (request.path.substr(11) != model_.name)
-      throw ApiError(404, fmt::format("there is no such model here, but \"{}\"", model_.name), "model",
-                     "model_not_found");
-    return reply->send(200, kJson, dump(OrderedJson::parse(models())["data"][0]), {});
+    const int32_t adapter = model_named(request.path.substr(11), model_);
+    return reply->send(200, kJson, dump(models()["data"][static_cast<size_t>(adapter + 1)]), {});
   }
   const std::string type = lower_case(request.content_type);
   if (!type.empty() && !type.starts_with(kJson))
@@ -173,13 +171,21 @@ void Api::answer_messages(const HttpRequest& request, const std::shared_ptr<Http
   generate(std::move(read), reply);
 }
 
-std::string Api::models() const {
-  const OrderedJson model{{"id", model_.name},
-                          {"object", "model"},
-                          {"created", model_.created},
-                          {"owned_by", "nought"},
-                          {"max_model_len", model_.max_context}};
-  return dump({{"object", "list"}, {"data", OrderedJson::array({model})}});
+OrderedJson Api::models() const {
+  const auto entry = [&](const std::string& id) {
+    return OrderedJson{{"id", id},
+                       {"object", "model"},
+                       {"created", model_.created},
+                       {"owned_by", "nought"},
+                       {"max_model_len", model_.max_context}};
+  };
+  OrderedJson all = OrderedJson::array({entry(model_.name)});
+  for (const ServedAdapter& each : model_.adapters) {
+    all.push_back(entry(each.name));
+    all.back()["root"] = each.folder;
+    all.back()["parent"] = model_.name;
+  }
+  return {{"object", "list"}, {"data", std::move(all)}};
 }
 
 std::string Api::tokenize(const HttpRequest& request) const {
@@ -240,7 +246,8 @@ void Api::embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& re
   const auto listeners = embedding_listeners(read, model_, reply, metrics_);
   EngineLoop::Requests requests;
   for (size_t i = 0; i < listeners.size(); ++i)
-    requests.emplace_back(InferenceRequest{.prompt = read.prompts[i], .pooling = model_.pooling}, listeners[i]);
+    requests.emplace_back(
+        InferenceRequest{.prompt = read.prompts[i], .pooling = model_.pooling, .adapter = read.adapter}, listeners[i]);
   submit(std::move(requests), reply);
 }
 

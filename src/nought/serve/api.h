@@ -36,7 +36,8 @@ class Api {
   void embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   /// Hands requests to the engine, and ends them with the client. ApiError if there is no room for them.
   void submit(EngineLoop::Requests requests, const std::shared_ptr<HttpReply>& reply);
-  std::string models() const;
+  /// The model, and behind it the adapters.
+  OrderedJson models() const;
   std::string tokenize(const HttpRequest& request) const;
   std::string detokenize(const HttpRequest& request) const;
 

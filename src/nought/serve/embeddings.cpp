@@ -75,8 +75,8 @@ class EmbeddingListener final : public RequestListener {
 EmbeddingRequest read_embedding_request(std::string_view body, const ServedModel& model) {
   const OrderedJson json = parse_body(body);
   JsonFields fields(json);
-  check_model(fields, model);
   EmbeddingRequest request;
+  request.adapter = read_model(fields, model);
   const OrderedJson* input = fields.find("input");
   if (!input) fields.wrong("input", "a text, texts, token ids, or lists of token ids");
   request.dimensions = fields.integer("dimensions", 1, model.hidden_size).value_or(0);
@@ -124,7 +124,8 @@ std::vector<std::shared_ptr<RequestListener>> embedding_listeners(const Embeddin
                                                                   const ServedModel& model,
                                                                   std::shared_ptr<HttpReply> reply,
                                                                   ServeMetrics& metrics) {
-  const auto answer = std::make_shared<EmbeddingAnswer>(request, model.name, std::move(reply), metrics);
+  const auto answer =
+      std::make_shared<EmbeddingAnswer>(request, model.name_of(request.adapter), std::move(reply), metrics);
   std::vector<std::shared_ptr<RequestListener>> listeners;
   for (size_t i = 0; i < request.prompts.size(); ++i)
     listeners.push_back(std::make_shared<EmbeddingListener>(answer, i));

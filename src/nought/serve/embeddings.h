@@ -17,6 +17,7 @@ struct EmbeddingRequest {
   std::vector<std::vector<int32_t>> prompts = {};
   int64_t dimensions = 0;  // how many of the first values are kept; 0: all
   bool base64 = false;     // values as text, 32-bit floats with the least byte first
+  int32_t adapter = kNoAdapter;
 };
 /// ApiError for each field that is wrong or not supported.
 EmbeddingRequest read_embedding_request(std::string_view body, const ServedModel& model);

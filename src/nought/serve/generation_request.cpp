@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include <fmt/ranges.h>
+
+#include "nought/base/text.h"
 #include "nought/chat/conversation.h"
 #include "nought/serve/json_fields.h"
 
@@ -63,8 +66,8 @@ void read_sampling(JsonFields& fields, const ServedModel& model, GenerationReque
 
 /// What both bodies have. `limit`: what the request names its most new tokens.
 void read_common(JsonFields& fields, const ServedModel& model, GenerationRequest& request, uint64_t seed) {
-  check_model(fields, model);
-  request.answer.model = model.name;
+  request.inference.adapter = read_model(fields, model);
+  request.answer.model = model.name_of(request.inference.adapter);
   read_sampling(fields, model, request, seed);
   request.choices = fields.integer("n", 1, kMostChoices).value_or(1);
   request.answer.stops = read_stops(fields);
@@ -177,10 +180,21 @@ std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const S
   return prompts;
 }
 
-void check_model(JsonFields& fields, const ServedModel& model) {
-  if (const auto name = fields.text("model"); name && *name != model.name)
-    throw ApiError(404, fmt::format("there is no model \"{}\" here, but \"{}\"", *name, model.name), "model",
-                   "model_not_found");
+int32_t model_named(const std::string& name, const ServedModel& model) {
+  if (name == model.name) return kNoAdapter;
+  std::vector<std::string> names{'"' + model.name + '"'};
+  for (size_t i = 0; i < model.adapters.size(); ++i) {
+    if (model.adapters[i].name == name) return static_cast<int32_t>(i);
+    names.push_back('"' + model.adapters[i].name + '"');
+  }
+  throw ApiError(
+      404, fmt::format("there is no model \"{}\" here, but {}", one_line(name.substr(0, 80)), fmt::join(names, ", ")),
+      "model", "model_not_found");
+}
+
+int32_t read_model(JsonFields& fields, const ServedModel& model) {
+  const auto name = fields.text("model");
+  return name ? model_named(*name, model) : kNoAdapter;
 }
 
 std::vector<int32_t> read_messages(const OrderedJson& body, const ServedModel& model) {

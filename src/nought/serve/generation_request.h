@@ -27,8 +27,10 @@ GenerationRequest read_chat_completion(std::string_view body, const ServedModel&
 /// The prompts of a field: a string, a list of strings, a list of ids, or a list of lists of ids.
 std::vector<std::vector<int32_t>> read_prompts(const OrderedJson& value, const ServedModel& model,
                                                const std::string& field = "prompt");
-/// ApiError if "model" names another one.
-void check_model(JsonFields& fields, const ServedModel& model);
+/// The adapter of that name, kNoAdapter for that of the model itself. ApiError names those that there are.
+int32_t model_named(const std::string& name, const ServedModel& model);
+/// What "model" names; where it says nothing, the model itself.
+int32_t read_model(JsonFields& fields, const ServedModel& model);
 /// The tokens of "messages", with what else their template reads of the request.
 std::vector<int32_t> read_messages(const OrderedJson& body, const ServedModel& model);
 

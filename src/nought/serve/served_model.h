@@ -12,6 +12,11 @@
 
 namespace nought {
 
+/// One of several adapters that are served beside the model: requests choose it by its name, as a model of its own.
+struct ServedAdapter {
+  std::string name, folder;
+};
+
 struct ServedModel {
   std::string name;
   const Tokenizer& tokenizer;
@@ -25,6 +30,12 @@ struct ServedModel {
   ReasoningForm reasoning_form = ReasoningForm::none;
   PoolingMode pooling = PoolingMode::mean;  // how embeddings are made
   int64_t vocab_size = 0, hidden_size = 0, max_context = 0, created = 0;
+  std::vector<ServedAdapter> adapters = {};  // in the order of ModelAdapter::choices
+
+  /// Its name, or that of an adapter.
+  const std::string& name_of(int32_t adapter) const {
+    return adapter == kNoAdapter ? name : adapters[static_cast<size_t>(adapter)].name;
+  }
 };
 
 }  // namespace nought
