@@ -4,14 +4,11 @@
 
 #include "memory_file.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 #include <nlohmann/json.hpp>
 
 #include "nought/base/json.h"
 #include "nought/chat/chat_template.h"
 #include "nought/io/gguf_file.h"
-#include "nought/io/strict_json.h"
-#include "nought/models/adapter_modules.h"
 #include "nought/models/config.h"
 #include "nought/models/gguf_config.h"
 #include "nought/models/weight_files.h"
@@ -71,18 +68,6 @@ void read_model_config(std::span<const std::byte> bytes) {
     ModelConfig again = ModelConfig::from_json(config.to_hf_json(DType::f32));
     config.notes.clear(), again.notes.clear();
     if (again != config) give_up("the config changes when it is written and read", json.dump().c_str());
-  });
-}
-
-void read_adapter_config(std::span<const std::byte> bytes) {
-  accept_or_refuse([&] {
-    parse_strictly("A", "it", text_of(bytes), 8);
-    const Origins origins("A");
-    const AdapterConfig config = AdapterConfig::from_json(OrderedJson::parse(text_of(bytes)), origins);
-    const OrderedJson written = config.to_json();
-    if (AdapterConfig::from_json(written, origins).to_json() != written)
-      give_up("the config changes when it is written and read", written.dump().c_str());
-    resolve_adapter(config, test::tiny_llama(), "A");
   });
 }
 

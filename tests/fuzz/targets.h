@@ -28,6 +28,9 @@ void read_deepspeed_states(std::span<const std::byte> bytes);
 void read_model_config(std::span<const std::byte> bytes);
 /// adapter_config.json: what is accepted is written and read again as the same, and chooses layers of a model.
 void read_adapter_config(std::span<const std::byte> bytes);
+/// adapter_model.safetensors of an adapter of a small model: every value of what is accepted can be read, and is
+/// finite.
+void read_adapter_weights(std::span<const std::byte> bytes);
 /// tokenizer.json: what is accepted encodes and decodes.
 void read_tokenizer(std::span<const std::byte> bytes);
 /// A chat template: what is accepted writes a conversation within its bounds, or says why not.
@@ -56,6 +59,7 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"deepspeed_states", read_deepspeed_states},
                                       {"model_config", read_model_config},
                                       {"adapter_config", read_adapter_config},
+                                      {"adapter_weights", read_adapter_weights},
                                       {"tokenizer", read_tokenizer},
                                       {"chat_template", read_chat_template},
                                       {"flight_file", read_flight_file},
