@@ -17,6 +17,7 @@
 #include "nought/base/visit.h"
 #include "nought/chat/chat_template.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/init_from.h"
 #include "nought/cli/own_program.h"
 #include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
@@ -47,7 +48,7 @@ std::string attention_layers(const ModelConfig& config) {
 
 /// What the command line gives; what is absent is asked for at a terminal.
 struct InitFlags {
-  std::string kind, run_file, model, tokenizer, output, reward_model, teacher;
+  std::string kind, run_file, from, model, tokenizer, output, reward_model, teacher;
   std::vector<std::string> data;
   std::optional<int64_t> ranks, seq_length;
   bool force = false;
@@ -161,7 +162,46 @@ class Questions {
   const bool asks_;
 };
 
+/// A file that may be written, in a folder that is there.
+void write_run_file(const std::string& file, const std::string& text) {
+  if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) {
+    std::error_code ignored;
+    fs::create_directories(folder, ignored);
+    require<IoError>(fs::is_directory(folder), "{}: cannot create the folder", folder.string());
+  }
+  write_text_atomically(file, text);
+}
+
+AlignmentMethod method_of(RunKind kind) {
+  if (learns_rewards(kind) || kind == RunKind::gkd) return *enum_named<AlignmentMethod>(enum_name(kind));
+  return kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward;
+}
+
+/// A run of another program. Where its file does not say what is learned, the kind does; without a kind the first word
+/// is the new file.
+int init_from(const InitFlags& flags) {
+  const auto kind = enum_named<RunKind>(flags.kind);
+  require<ConfigError>(kind || flags.run_file.empty(), "{}: expected a kind in front of {}, or no kind{}", flags.kind,
+                       flags.run_file, did_you_mean(flags.kind, enum_names<RunKind>()));
+  require<ConfigError>(flags.tokenizer.empty() && flags.reward_model.empty() && flags.teacher.empty(),
+                       "--tokenizer, --reward-model and --teacher do not go with --from: edit the file that it writes");
+  const std::string& named = kind ? flags.run_file : flags.kind;
+  const std::string file = named.empty() ? "run.json" : named;
+  std::error_code ignored;
+  require<ConfigError>(flags.force || !fs::exists(file, ignored), "{}: is there already: --force replaces it", file);
+  const ForeignSettings settings = read_foreign_settings(flags.from);
+  ForeignChoices choices;
+  choices.model = flags.model, choices.output_dir = flags.output, choices.data = flags.data;
+  choices.seq_length = flags.seq_length.value_or(0), choices.ranks = flags.ranks.value_or(0);
+  if (kind && learns_answers(*kind)) choices.method = enum_name(method_of(*kind));
+  const TranslatedRun run = translate_run(settings, choices);
+  write_run_file(file, foreign_run_text(run, settings, file));
+  fmt::print("{}", foreign_run_report(run, settings, file));
+  return 0;
+}
+
 int run_init(const InitFlags& flags) {
+  if (!flags.from.empty()) return init_from(flags);
   const std::string file = flags.run_file.empty() ? "run.json" : flags.run_file;
   std::error_code ignored;
   require<ConfigError>(!flags.output.ends_with(".json"),
@@ -170,11 +210,7 @@ int run_init(const InitFlags& flags) {
                        flags.output, flags.kind.empty() ? "finetune" : flags.kind, flags.output);
   require<ConfigError>(flags.force || !fs::exists(file, ignored), "{}: is there already: --force replaces it", file);
   const InitAnswers answers = Questions(flags).answers();
-  if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) {
-    fs::create_directories(folder, ignored);
-    require<IoError>(fs::is_directory(folder), "{}: cannot create the folder", folder.string());
-  }
-  write_text_atomically(file, run_file_text(answers));
+  write_run_file(file, run_file_text(answers));
   fmt::print("{}: written; next: nought check {} --ranks {}\n", file, file, answers.ranks);
   return 0;
 }
@@ -200,11 +236,6 @@ void choose_template(InitAnswers& answers, DataPlan& data) {
         answers.add_special_tokens.push_back(marker);
   data.chat_template = answers.chat_template;
   data.add_special_tokens = answers.add_special_tokens;
-}
-
-AlignmentMethod method_of(RunKind kind) {
-  if (learns_rewards(kind) || kind == RunKind::gkd) return *enum_named<AlignmentMethod>(enum_name(kind));
-  return kind == RunKind::dpo ? AlignmentMethod::dpo : AlignmentMethod::reward;
 }
 
 CorpusFormat format_of(RunKind kind) {
@@ -287,7 +318,9 @@ void add_init(CLI::App& app, Invocation& invocation) {
        "nought init lora --model MODEL_DIR --data chats.jsonl",
        "nought init qlora --model MODEL_DIR --data chats.jsonl", "nought init dpo --model MODEL_DIR --data pairs.jsonl",
        "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
-       "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
+       "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force",
+       "nought init --from training_args.json --data chats.jsonl", "nought init dpo --from trl.yaml run.json",
+       "nought init --from axolotl.yml run.json", "nought init --from train.sh run.json"});
   const auto flags = std::make_shared<InitFlags>();
   command->add_option(
       "KIND", flags->kind,
@@ -296,6 +329,11 @@ void add_init(CLI::App& app, Invocation& invocation) {
       "by an adapter), qlora (by one on a model in 4 bits), dpo or reward (chosen and rejected answers), grpo, rloo or "
       "ppo (prompts, whose answers rewards judge), or gkd (answers that a larger model teaches)");
   command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
+  command
+      ->add_option("--from", flags->from,
+                   "A run of another program: TrainingArguments as JSON or YAML, a YAML of axolotl or "
+                   "LLaMA-Factory, or a script with its command line (deepspeed, accelerate launch, torchrun)")
+      ->type_name("FILE");
   command->add_option("--model", flags->model, "The model's folder; pretrain has none")->type_name("MODEL_DIR");
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
       ->type_name("FILE")

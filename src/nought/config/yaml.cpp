@@ -25,21 +25,10 @@ bool read_number(std::string_view text, T& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// What a scalar without quotes stands for.
-Json plain_value(const std::string& text) {
-  const std::string lower = lower_case(text);
-  if (lower.empty() || lower == "~" || lower == "null") return nullptr;
-  if (lower == "true" || lower == "yes" || lower == "on") return true;
-  if (lower == "false" || lower == "no" || lower == "off") return false;
-  if (lower == ".inf" || lower == "+.inf") return kJsonInfinity;
-  if (int64_t whole = 0; read_number(text, whole)) return whole;
-  if (double number = 0; read_number(text, number) && std::isfinite(number)) return number;
-  return text;
-}
-
 class YamlReader {
  public:
-  YamlReader(std::string_view text, std::string_view name) : name_(name) {
+  YamlReader(std::string_view text, std::string_view name, std::map<std::string, size_t>* lines)
+      : name_(name), lines_(lines) {
     require<ConfigError>(yaml_parser_initialize(&parser_) == 1, "{}: out of memory", name_);
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }
@@ -55,7 +44,7 @@ class YamlReader {
     next();
     if (event_.type == YAML_STREAM_END_EVENT) return nullptr;
     next();
-    Json json = value(0);
+    Json json = value("", 0);
     next();  // the end of the document
     next();
     if (event_.type != YAML_STREAM_END_EVENT) refuse("a second document");
@@ -76,15 +65,15 @@ class YamlReader {
   }
 
   /// The value that begins at the present event; leaves its last event as the present one.
-  Json value(int depth) {
+  Json value(const std::string& path, int depth) {
     if (depth > kDeepest) refuse("a value this deep");
     switch (event_.type) {
       case YAML_SCALAR_EVENT:
         return scalar();
       case YAML_SEQUENCE_START_EVENT:
-        return list(depth);
+        return list(path, depth);
       case YAML_MAPPING_START_EVENT:
-        return map(depth);
+        return map(path, depth);
       case YAML_ALIAS_EVENT:
         refuse("an alias");
       default:
@@ -100,16 +89,17 @@ class YamlReader {
   Json scalar() const {
     const auto& scalar = event_.data.scalar;
     if (scalar.tag != nullptr) refuse("a tag");
-    return scalar.style == YAML_PLAIN_SCALAR_STYLE ? plain_value(text()) : Json(text());
+    return scalar.style == YAML_PLAIN_SCALAR_STYLE ? yaml_scalar(text()) : Json(text());
   }
 
-  Json list(int depth) {
+  Json list(const std::string& path, int depth) {
     Json json = Json::array();
-    for (next(); event_.type != YAML_SEQUENCE_END_EVENT; next()) json.push_back(value(depth + 1));
+    for (next(); event_.type != YAML_SEQUENCE_END_EVENT; next())
+      json.push_back(value(fmt::format("{}[{}]", path, json.size()), depth + 1));
     return json;
   }
 
-  Json map(int depth) {
+  Json map(const std::string& path, int depth) {
     Json json = Json::object();
     for (next(); event_.type != YAML_MAPPING_END_EVENT; next()) {
       if (event_.type != YAML_SCALAR_EVENT) refuse("a key that is no scalar");
@@ -117,18 +107,34 @@ class YamlReader {
       const size_t line = event_.start_mark.line + 1;
       next();
       require<ConfigError>(!json.contains(key), "{}:{}: {}: the key is given twice", name_, line, key);
-      json[key] = value(depth + 1);
+      const std::string at = join_path(path, key);
+      if (lines_ != nullptr) (*lines_)[at] = line;
+      json[key] = value(at, depth + 1);
     }
     return json;
   }
 
   std::string_view name_;
+  std::map<std::string, size_t>* lines_;
   yaml_parser_t parser_{};
   yaml_event_t event_{};
 };
 
 }  // namespace
 
-Json parse_yaml(std::string_view text, std::string_view name) { return YamlReader(text, name).document(); }
+Json yaml_scalar(const std::string& text) {
+  const std::string lower = lower_case(text);
+  if (lower.empty() || lower == "~" || lower == "null") return nullptr;
+  if (lower == "true" || lower == "yes" || lower == "on") return true;
+  if (lower == "false" || lower == "no" || lower == "off") return false;
+  if (lower == ".inf" || lower == "+.inf") return kJsonInfinity;
+  if (int64_t whole = 0; read_number(text, whole)) return whole;
+  if (double number = 0; read_number(text, number) && std::isfinite(number)) return number;
+  return text;
+}
+
+Json parse_yaml(std::string_view text, std::string_view name, std::map<std::string, size_t>* lines) {
+  return YamlReader(text, name, lines).document();
+}
 
 }  // namespace nought
