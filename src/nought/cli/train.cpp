@@ -325,6 +325,7 @@ std::vector<std::string> describe_inputs(const RunPlan& plan, const RunInputs& i
   lines.push_back(
       fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
   for (const std::string& line : describe_adapter(inputs.config.adapter)) lines.push_back("adapter: " + line);
+  for (const std::string& line : inputs.compressed) lines.push_back("compression: " + line);
   lines.push_back("data: " + inputs.data.describe(inputs.tokenizer));
   for (const std::string& note : inputs.notes) lines.push_back("note: " + note);
   const Prediction prediction = predict(inputs.config, layout_of(plan));

@@ -12,6 +12,8 @@ namespace nought {
 
 namespace {
 
+constexpr size_t kFewValues = size_t{1} << 15;  // quantized before other threads could begin
+
 /// The sums of torch's reductions in fp32, on CPUs with vectors of 16, whose order decides the last bit of a ternary
 /// level (ATen's SumKernel): four partial sums of vectors, in cascades so that many terms lose nothing.
 class TorchSum {
@@ -100,16 +102,47 @@ float mean_above(std::span<const float> values, float threshold) {
   return count == 0 ? 0.0f : static_cast<float>(whole) / static_cast<float>(count);
 }
 
+/// y = the nearest values to x, which may be the same memory.
+void round_to_grid(QuantizedGrid grid, std::span<const float> x, std::span<float> y, std::span<const float> dither) {
+  if (grid.scale == 0) {
+    if (x.data() != y.data()) std::copy(x.begin(), x.end(), y.begin());
+    return;
+  }
+  const auto nearest = [grid](float code) {
+    constexpr float kWhole = 12582912.0f;  // added and taken away, whole numbers are left; codes have 16 bits at most
+    code = code < grid.first ? grid.first : code;
+    code = code > grid.last ? grid.last : code;
+    return (code + kWhole - kWhole) * grid.scale + grid.zero;
+  };
+  if (dither.empty()) {
+#pragma omp simd
+    for (size_t i = 0; i < x.size(); ++i) y[i] = nearest((x[i] - grid.zero) / grid.scale);
+  } else {
+#pragma omp simd
+    for (size_t i = 0; i < x.size(); ++i) y[i] = nearest((x[i] - grid.zero) / grid.scale + dither[i]);
+  }
+}
+
 }  // namespace
 
 ValueRange range_of(std::span<const float> values) {
   if (values.empty()) return {};
-  const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
-  return {*least, *greatest};
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> least, greatest;
+  least.fill(values.front()), greatest.fill(values.front());
+  const size_t whole = values.size() / kLanes * kLanes;
+  for (size_t begin = 0; begin < whole; begin += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = values[begin + lane];
+      least[lane] = value < least[lane] ? value : least[lane];
+      greatest[lane] = value > greatest[lane] ? value : greatest[lane];
+    }
+  for (const float value : values.subspan(whole))
+    least[0] = std::min(least[0], value), greatest[0] = std::max(greatest[0], value);
+  return {*std::min_element(least.begin(), least.end()), *std::max_element(greatest.begin(), greatest.end())};
 }
 
 QuantizedGrid::QuantizedGrid(const Quantizer& quantizer, const ValueRange& range) {
-  require(quantizer.bits >= 3 && quantizer.bits <= 16, "a quantizer's grid has 3 to 16 bits, not {}", quantizer.bits);
   const float count = std::ldexp(1.0f, quantizer.bits);
   if (quantizer.scale == QuantizerScale::symmetric) {
     scale = 2 * std::max(std::abs(range.least), std::abs(range.greatest)) / count;
@@ -122,9 +155,9 @@ QuantizedGrid::QuantizedGrid(const Quantizer& quantizer, const ValueRange& range
 }
 
 float QuantizedGrid::rounded(float value, float dither) const {
-  if (scale == 0) return value;
-  const float code = std::nearbyint((value - zero) / scale + dither);
-  return std::clamp(code, first, last) * scale + zero;
+  float y = 0;
+  round_to_grid(*this, {&value, 1}, {&y, 1}, {&dither, 1});
+  return y;
 }
 
 FewLevels::FewLevels(const Quantizer& quantizer, std::span<const float> values) {
@@ -139,19 +172,21 @@ float FewLevels::rounded(float value) const { return value > threshold ? level :
 
 void quantize_groups(const Quantizer& quantizer, int64_t groups, std::span<const float> x, std::span<float> y,
                      std::span<const float> dither) {
-  const auto count = static_cast<size_t>(groups);
-  require(groups > 0 && x.size() % count == 0 && y.size() == x.size(), "{} values have no {} groups of one size",
+  require(groups > 0 && std::ssize(x) % groups == 0 && y.size() == x.size(), "{} values have no {} groups of one size",
           x.size(), groups);
-  const size_t size = x.size() / count;
-  for (size_t begin = 0; begin < x.size(); begin += size) {
-    const std::span<const float> group = x.subspan(begin, size);
-    if (quantizer.bits <= 2) {
-      const FewLevels levels(quantizer, group);
-      for (size_t i = 0; i < size; ++i) y[begin + i] = levels.rounded(group[i]);
+  require(quantizer.bits >= 1 && quantizer.bits <= 16, "a quantizer has 1 to 16 bits, not {}", quantizer.bits);
+  const size_t size = x.size() / static_cast<size_t>(groups);
+#pragma omp parallel for if (x.size() >= kFewValues)
+  for (int64_t group = 0; group < groups; ++group) {
+    const size_t begin = static_cast<size_t>(group) * size;
+    const std::span<const float> from = x.subspan(begin, size);
+    const std::span<float> into = y.subspan(begin, size);
+    if (quantizer.bits > 2) {
+      const QuantizedGrid grid(quantizer, range_of(from));
+      round_to_grid(grid, from, into, dither.empty() ? dither : dither.subspan(begin, size));
     } else {
-      const QuantizedGrid grid(quantizer, range_of(group));
-      for (size_t i = 0; i < size; ++i)
-        y[begin + i] = grid.rounded(group[i], dither.empty() ? 0.0f : dither[begin + i]);
+      const FewLevels levels(quantizer, from);
+      for (size_t i = 0; i < size; ++i) into[i] = levels.rounded(from[i]);
     }
   }
 }

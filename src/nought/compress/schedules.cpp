@@ -11,6 +11,13 @@ int BitSchedule::bits_at(int64_t step) const {
   return bits;
 }
 
+int64_t BitSchedule::last_fall(int64_t step) const {
+  int64_t last = 0;
+  int bits = start_bits;
+  for (int64_t at = std::max<int64_t>(period, 1); bits > target_bits && step >= at; at *= 2) --bits, last = at;
+  return last;
+}
+
 double unquantized_share(double change, int64_t step) {
   return std::clamp(1 - change * static_cast<double>(step), 0.0, 1.0);
 }

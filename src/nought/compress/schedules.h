@@ -12,6 +12,10 @@ struct BitSchedule {
 
   /// The bits of the step with this number, which counts from the first that quantizes, 1.
   int bits_at(int64_t step) const;
+  /// The last step up to this one that has a bit less than the one before it; 0 without one.
+  int64_t last_fall(int64_t step) const;
+
+  bool operator==(const BitSchedule&) const = default;
 };
 
 /// fp16_mixed_quantize: the share of the unquantized weight in the step with this number, from the first that

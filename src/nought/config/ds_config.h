@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/config/ds_compression.h"
 #include "nought/config/ds_elasticity.h"
 #include "nought/config/ds_live_parameters.h"
 #include "nought/config/ds_offload.h"
@@ -356,6 +357,7 @@ struct DsConfig {
   DsCommsLogger comms_logger;
   DsFlopsProfiler flops_profiler;
   DsElasticity elasticity;
+  DsCompressionTraining compression_training;
 
   template <class V>
   void visit(V& v) {
@@ -402,6 +404,7 @@ struct DsConfig {
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
     v("elasticity", elasticity, "");
+    v("compression_training", compression_training, "");
   }
 };
 

@@ -385,6 +385,7 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_precision(r);
   resolve_zero(r);
   resolve_optimizer(r);
+  resolve_weight_quantization(r);
   check_adapter(r);
   resolve_quantization(r);
   resolve_unit_tiles(r);

@@ -178,6 +178,10 @@ std::optional<Candidate<int64_t>> virtual_ranks(const Resolver& r);
 /// ConfigError unless all else keeps the bits.
 void resolve_virtual_ranks(Resolver& r);
 
+// resolve_weight_quantization.cpp
+/// compression_training.weight_quantization.
+void resolve_weight_quantization(Resolver& r);
+
 // resolve_zeropp.cpp
 /// What ranks send each other quantized, and what they keep of gathers.
 void resolve_zeropp(Resolver& r);

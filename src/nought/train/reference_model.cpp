@@ -7,6 +7,7 @@ namespace nought {
 ShardingOptions reference_sharding(const Layout& layout) {
   ShardingOptions options = layout.sharding_options();
   options.training = false;
+  options.weight_quantization.reset();
   return options;
 }
 

@@ -18,6 +18,7 @@
 #include "nought/train/value_model.h"
 #include "nought/weights/foreign_states.h"
 #include "nought/weights/model_source.h"
+#include "nought/zero/rounded_weights.h"
 
 namespace nought {
 
@@ -315,6 +316,8 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   tiles.unit_tiles = plan.layout.recompute.unit_tiles;
   Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
   apply(plan.layout.freezing, decoder);
+  if (const auto& quantization = plan.layout.sharding.weight_quantization)
+    inputs.compressed = describe_rounded_weights(*quantization, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
   require_positions(plan, decoder);
   const auto tokenizer = tokenizer_of(plan.data);

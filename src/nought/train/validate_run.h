@@ -27,9 +27,10 @@ struct RunInputs {
   int64_t parameters = 0, frozen = 0;
   std::string tokenizer = {};  // its name
   DataLook data = {};
-  int64_t steps_per_epoch = 0;          // updates; 0: only the whole data tells
-  int64_t row_tokens = 0;               // see Layout; 0: only the whole data tells
-  std::vector<std::string> notes = {};  // lines for the user
+  int64_t steps_per_epoch = 0;               // updates; 0: only the whole data tells
+  int64_t row_tokens = 0;                    // see Layout; 0: only the whole data tells
+  std::vector<std::string> notes = {};       // lines for the user
+  std::vector<std::string> compressed = {};  // lines: which layers compute with what
 };
 
 /// Opens what a run opens before it allocates anything: the model and its weight files, the tokenizer, the data, the

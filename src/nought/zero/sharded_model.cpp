@@ -63,6 +63,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
     power_sgd_.emplace(context_, ranks, *options_.power_sgd, options_.gradient_dtype, model.units(), *reducer_);
     keep_for_rank([this] { return power_sgd_->rank_local_tensors(); });
   }
+  if (options_.weight_quantization) rounded_.emplace(context_, mesh_, *options_.weight_quantization, model_);
   choose_reduction();
 }
 
@@ -341,13 +342,21 @@ void ShardedModel::settle() {
   residency_.settle();
 }
 
+void ShardedModel::lease_one(size_t unit) {
+  residency_.lease(unit);
+  if (rounded_) rounded_->begin_pass(unit, residency_, optimizer_->updates());
+}
+
 void ShardedModel::lease(const Unit& unit) {
-  residency_.lease(unit.index());
-  for (const Unit* other : unit.borrowed()) residency_.lease(other->index());
+  lease_one(unit.index());
+  for (const Unit* other : unit.borrowed()) lease_one(other->index());
 }
 
 void ShardedModel::release(const Unit& unit) {
-  const auto end = [&](size_t index) { residency_.release(index, live_.stays(index, order_.next())); };
+  const auto end = [&](size_t index) {
+    if (rounded_) rounded_->end_pass(index);
+    residency_.release(index, live_.stays(index, order_.next()));
+  };
   end(unit.index());
   for (const Unit* other : unit.borrowed()) end(other->index());
 }
@@ -372,6 +381,13 @@ void ShardedModel::before_backward(Unit& unit) {
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
   passes_.end(unit);
+}
+
+Tensor ShardedModel::values(const Unit& unit, size_t segment) {
+  const SegmentIndex at{unit.index(), segment};
+  if (rounded_)
+    if (Tensor rounded = rounded_->values(at)) return rounded;
+  return residency_.whole(at);
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t /*first*/, size_t /*last*/) {

@@ -19,6 +19,7 @@
 #include "nought/zero/pass_order.h"
 #include "nought/zero/power_sgd.h"
 #include "nought/zero/rank_local_tensor.h"
+#include "nought/zero/rounded_weights.h"
 #include "nought/zero/sharded_optimizer.h"
 #include "nought/zero/sharding_options.h"
 #include "nought/zero/whole_tensor.h"
@@ -135,7 +136,8 @@ class ShardedModel final : public UnitStore {
   void after_backward(Unit& unit) override;
   void enter_part(const char* name) override { passes_.enter_part(name); }
   void leave_part() override { passes_.leave_part(); }
-  Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
+  /// What passes compute with: of rounded weights these values, and of all else those that are stored.
+  Tensor values(const Unit& unit, size_t segment) override;
   DType dtype() const override { return options_.dtype; }
   /// Nobody wants a gradient without training; with it, gradients belong to a MicroBatch: Error.
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
@@ -143,6 +145,7 @@ class ShardedModel final : public UnitStore {
  private:
   friend class MicroBatch;
   void lease(const Unit& unit);
+  void lease_one(size_t unit);
   /// After its pass.
   void release(const Unit& unit);
   /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its offload
@@ -167,6 +170,7 @@ class ShardedModel final : public UnitStore {
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
   std::optional<PowerSgd> power_sgd_;
+  std::optional<RoundedWeights> rounded_;
   std::vector<ListRankLocalTensors> rank_states_;
   PassOrder order_;
   LiveUnits live_;

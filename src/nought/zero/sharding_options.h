@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "nought/compress/weight_quantization.h"
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
 #include "nought/zero/live_parameters.h"
@@ -30,6 +31,7 @@ struct ShardingOptions {
   ParameterOffload offload_param = {};            // offloading takes a policy that shards parameters
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
   LiveParameters live = {};                       // what stays gathered between passes
+  std::optional<WeightQuantization> weight_quantization = {};  // what passes of a training compute with; no stored bits
   /// A step has the bits that it has on so many ranks with one micro-batch each: gradients are added in a binary tree,
   /// and what a rank owns is cut as theirs is. A power of two that the ranks divide; 0: as the ranks are.
   int virtual_ranks = 0;
