@@ -7,11 +7,11 @@ namespace nought {
 
 namespace {
 
-constexpr const char* kSection = "compression_training.weight_quantization.";
+constexpr const char* kWeightSection = "compression_training.weight_quantization.";
 
 template <class T>
 Candidate<T> shared(const Resolver& r, const char* key, const Setting<T>& setting) {
-  return r.section_value(fmt::format("deepspeed.{}shared_parameters.{}", kSection, key), setting);
+  return r.section_value(fmt::format("deepspeed.{}shared_parameters.{}", kWeightSection, key), setting);
 }
 
 /// Which of two words the key has.
@@ -30,7 +30,7 @@ int bits_of(const Setting<int64_t>& setting, const std::string& place) {
 }
 
 WeightGroup group_of(const Resolver& r, const std::string& name, const Json& json) {
-  const std::string path = fmt::format("deepspeed.{}different_groups.{}", kSection, name);
+  const std::string path = fmt::format("deepspeed.{}different_groups.{}", kWeightSection, name);
   const auto from = from_json<DsWeightGroup>(json, r.origins, path);
   const auto place = [&](const char* key) { return r.origins.place(path + "." + key); };
   WeightGroup group;
@@ -74,7 +74,7 @@ void resolve_weight_quantization(Resolver& r) {
                        "{} does not go with alignment.method = ppo, which trains two models: leave one out",
                        r.origins.place("deepspeed.compression_training.weight_quantization"));
   const Json& groups = section.different_groups.value;
-  const std::string place = r.origins.place(fmt::format("deepspeed.{}different_groups", kSection));
+  const std::string place = r.origins.place(fmt::format("deepspeed.{}different_groups", kWeightSection));
   require<ConfigError>(groups.is_object() && !groups.empty(),
                        "{}: expected a group of layers by name, such as {{\"all\": {{\"params\": {{\"start_bits\": 8, "
                        "\"target_bits\": 8}}, \"modules\": [\"proj\"]}}}}",
