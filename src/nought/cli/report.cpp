@@ -10,6 +10,7 @@
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/io/atomic_file.h"
+#include "nought/report/drawings.h"
 #include "nought/report/page.h"
 
 namespace nought {
@@ -18,12 +19,19 @@ namespace {
 
 struct ReportCommand {
   std::vector<std::string> runs;
-  std::string output, title, every;
+  std::string output, title, every, svg;
 
   std::filesystem::path file() const {
     return output.empty() ? std::filesystem::path(runs.front()) / "report.html" : std::filesystem::path(output);
   }
 };
+
+void write_charts(const std::vector<RunFolder>& runs, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::filesystem::create_directory(folder, ignored);
+  require<IoError>(std::filesystem::is_directory(folder), "--svg {}: cannot create the folder", folder.string());
+  for (const DrawnChart& chart : draw_report(runs)) write_text_atomically(folder / chart.file, chart.svg);
+}
 
 /// Writes the page. Returns whether a run goes on.
 bool write_report(const ReportCommand& command, double every) {
@@ -31,6 +39,7 @@ bool write_report(const ReportCommand& command, double every) {
   const bool goes_on =
       std::any_of(runs.begin(), runs.end(), [](const RunFolder& run) { return run.state == RunState::running; });
   write_text_atomically(command.file(), report_page(runs, {command.title, goes_on ? every : 0}));
+  if (!command.svg.empty()) write_charts(runs, command.svg);
   return goes_on;
 }
 
@@ -41,6 +50,7 @@ int run_report(const ReportCommand& command) {
                        folder.string());
   const bool goes_on = write_report(command, every);
   fmt::print("wrote {}\n", command.file().string());
+  if (!command.svg.empty()) fmt::print("wrote charts to {}\n", command.svg);
   std::fflush(stdout);
   if (every == 0 || !goes_on) return 0;
   do {
@@ -54,7 +64,8 @@ int run_report(const ReportCommand& command) {
 void add_report(CLI::App& app, Invocation& invocation) {
   CLI::App* command =
       add_command(app, "report", "Writes a page of HTML with what runs did: curves, memory, traffic, samples, settings",
-                  {"nought report out", "nought report out other -o both.html", "nought report out --every 10s"});
+                  {"nought report out", "nought report out other -o both.html", "nought report out --every 10s",
+                   "nought report out --svg charts"});
   const auto options = std::make_shared<ReportCommand>();
   command->add_option("RUN_DIR", options->runs, "The output folders of one run or more, which are overlaid")
       ->required();
@@ -66,6 +77,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
           "--every", options->every,
           "Write it again every so often while a run goes on; an open page loads itself again and keeps its view")
       ->type_name("TIME");
+  command->add_option("--svg", options->svg, "Write every chart as a file into this folder, too")->type_name("DIR");
   command->callback([&invocation, options] { invocation.action = [options] { return run_report(*options); }; });
 }
 

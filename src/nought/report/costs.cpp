@@ -31,22 +31,6 @@ std::string stacked_bar(const std::vector<std::pair<std::string, double>>& parts
   return bar + "</svg>";
 }
 
-struct MemoryRow {
-  std::string name;
-  const Json* peaks;
-};
-
-/// What was predicted, once for all ranks if it is the same, then each rank's measurement.
-std::vector<MemoryRow> memory_rows(const RunFolder& run) {
-  std::vector<MemoryRow> rows;
-  const std::vector<Json>&predicted = rows_of(run.fact("/predicted/memory")),
-        &measured = rows_of(run.fact("/measured/memory"));
-  for (size_t i = 0; i < predicted.size(); ++i)
-    rows.push_back({predicted.size() == 1 ? "predicted" : fmt::format("predicted, place {}", i), &predicted[i]});
-  for (size_t i = 0; i < measured.size(); ++i) rows.push_back({fmt::format("rank {}, measured", i), &measured[i]});
-  return rows;
-}
-
 HtmlTable memory_table_of(const RunFolder& run, bool several) {
   HtmlTable table{.caption = several ? run.name : "", .rows = {{"", "at the peak"}}};
   const std::vector<MemoryRow> rows = memory_rows(run);

@@ -2,6 +2,7 @@
 // of each stretch stay, so that no spike is lost.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,6 +11,10 @@
 #include "nought/report/run_folder.h"
 
 namespace nought {
+
+/// Colours of runs on a light ground, at a contrast of 4.5 with it.
+inline constexpr std::array<const char*, 8> kRunColours{"#0069a6", "#a85200", "#00705a", "#9a3a7a",
+                                                        "#1b1b1b", "#5a55c8", "#a3001b", "#5c6600"};
 
 /// Points of a curve, by rising steps. Every point is one of the run's, but those of a smoothed curve.
 struct Curve {

@@ -15,9 +15,7 @@ namespace nought {
 
 namespace {
 
-/// Colours of runs on a light and on a dark ground, at a contrast of 4.5 with it.
-constexpr std::array<const char*, 8> kOnLight{"#0069a6", "#a85200", "#00705a", "#9a3a7a",
-                                              "#1b1b1b", "#5a55c8", "#a3001b", "#5c6600"};
+/// As kRunColours, on a dark ground.
 constexpr std::array<const char*, 8> kOnDark{"#5cb8ec", "#e6a23c", "#35c9a0", "#e39cc8",
                                              "#e8e8e8", "#aaa6ff", "#ff8a94", "#c8d45c"};
 
@@ -48,7 +46,7 @@ OrderedJson data_of(std::span<const RunFolder> runs, const std::vector<CurveChar
     for (const Curve& curve : chart.curves) series.push_back(to_json(curve));
     data["charts"].push_back({{"title", chart.title}, {"unit", chart.unit}, {"series", std::move(series)}});
   }
-  data["colours"] = kOnLight, data["colours_dark"] = kOnDark, data["every"] = every;
+  data["colours"] = kRunColours, data["colours_dark"] = kOnDark, data["every"] = every;
   return data;
 }
 

@@ -97,6 +97,16 @@ std::vector<RunFigure> make_figures() {
 
 }  // namespace
 
+std::vector<MemoryRow> memory_rows(const RunFolder& run) {
+  std::vector<MemoryRow> rows;
+  const std::vector<Json>&predicted = rows_of(run.fact("/predicted/memory")),
+        &measured = rows_of(run.fact("/measured/memory"));
+  for (size_t i = 0; i < predicted.size(); ++i)
+    rows.push_back({predicted.size() == 1 ? "predicted" : fmt::format("predicted, place {}", i), &predicted[i]});
+  for (size_t i = 0; i < measured.size(); ++i) rows.push_back({fmt::format("rank {}, measured", i), &measured[i]});
+  return rows;
+}
+
 const std::vector<Json>& rows_of(const Json& list) {
   static const std::vector<Json> none;
   const auto* rows = list.get_ptr<const Json::array_t*>();

@@ -13,6 +13,14 @@ namespace nought {
 /// The members of a JSON list; none if it is no list.
 const std::vector<Json>& rows_of(const Json& list);
 
+/// The peak of a rank, or the predicted one.
+struct MemoryRow {
+  std::string name;   // "predicted", "rank 0, measured"
+  const Json* peaks;  // peak_total, at_peak by category, host_peak, file_peak
+};
+/// What was predicted, once for all ranks if it is the same, then each rank's measurement.
+std::vector<MemoryRow> memory_rows(const RunFolder& run);
+
 /// The middle one of the numbers that are no NaN; NaN if there is none.
 double median_of(std::span<const double> values);
 
