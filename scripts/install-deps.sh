@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: scripts/install-deps.sh [dev|package]
+# Installs the Debian packages that are missing: scripts/install-deps.sh [dev|package|docs]
 #
 # deps/apt.txt lists what building, testing and running need; with "dev", deps/apt-dev.txt adds what CI needs besides, with
-# "package", deps/apt-package.txt what scripts/package.sh needs.
+# "package", deps/apt-package.txt what scripts/package.sh needs, with "docs", deps/apt-docs.txt what scripts/docs-site.sh needs.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -13,8 +13,8 @@ fail() {
 
 case ${1:-} in
   '') lists=("$root/deps/apt.txt") ;;
-  dev | package) lists=("$root/deps/apt.txt" "$root/deps/apt-$1.txt") ;;
-  *) fail "unknown argument $1; usage: scripts/install-deps.sh [dev|package]" ;;
+  dev | package | docs) lists=("$root/deps/apt.txt" "$root/deps/apt-$1.txt") ;;
+  *) fail "unknown argument $1; usage: scripts/install-deps.sh [dev|package|docs]" ;;
 esac
 
 if ! { command -v dpkg-query && command -v apt-get; } >/dev/null; then
