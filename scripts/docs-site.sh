@@ -43,6 +43,19 @@ for page in "$work/pages"/*.md "$work/pages"/docs/*.md; do
   done < <(grep -ohE '\]\([^)#: ]+\)' "$page" | sed 's/^](//; s/)$//' | sort -u)
 done
 
+# Lines of the menu: pages that docs/README.md lists below "How it works inside", and the others.
+pages() {
+  local page inside kind
+  inside=$(sed -n '/^## How it works inside/,$p' docs/README.md | grep -oE '[a-z_]+\.md')
+  for page in docs/*.md; do
+    page=$(basename "$page")
+    [[ $page == README.md ]] && continue
+    kind=use
+    grep -qxF "$page" <<<"$inside" && kind=inside
+    [[ $kind == "$1" ]] && printf '    - "%s": docs/%s\n' "$(sed -n '1s/^# //p' "docs/$page" | tr -d '"`')" "$page"
+  done | sort
+}
+
 cat >"$work/mkdocs.yml" <<END
 site_name: Nought $version
 docs_dir: pages
@@ -54,9 +67,11 @@ markdown_extensions: [tables, {toc: {permalink: false}}]
 nav:
   - Nought: README.md
   - What do you want to do?: docs/README.md
-$(cd docs && for page in *.md; do
-  [[ $page == README.md ]] || printf '  - "%s": docs/%s\n' "$(sed -n '1s/^# //p' "$page" | tr -d '"')" "$page"
-done)
+  - Use:
+$(pages use)
+  - Inside:
+$(pages inside)
+  - Interface: api/index.html
   - Contributing: CONTRIBUTING.md
   - Changelog: CHANGELOG.md
 END

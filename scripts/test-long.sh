@@ -28,6 +28,8 @@
 #   serve   2,400 requests of random arrival, length, chunks, common beginnings and guesses, on 1 rank and 2, against each alone, of
 #           which each run has 48 (seconds)
 #   foreign the readers of other programs' files are fuzzed (scripts/fuzz-foreign.sh; 10 minutes and a build with clang)
+#   page    pages of nought report in headless Chromium (scripts/page-test.sh; a minute, and chromium)
+#   packages  packages are made, and installed in bare roots (scripts/package.sh, scripts/test-packages.sh; a build, and root)
 #   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with
 #           their plan
 #   elastic 150 kills of any process of a supervised run (nought train --restarts), the supervisor too (about 10 minutes on two cores)
@@ -37,9 +39,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [families]="test_train test_plan" [long]=test_plan [offload]=nought [data]=nought [bits]=test_train [updates]=test_zero [tiles]=test_plan [grammar]=test_grammar [prove]=test_prove [serve]=test_infer [foreign]=nought [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [adapters]=test_train [align]=test_train [virtual]=test_train [golden]=test_train [families]="test_train test_plan" [long]=test_plan [offload]=nought [data]=nought [bits]=test_train [updates]=test_zero [tiles]=test_plan [grammar]=test_grammar [prove]=test_prove [serve]=test_infer [foreign]=nought [page]=nought [packages]=nought [marked]=test_programs [elastic]=test_cli [kills]=test_cli)
 declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.steps_are*' [context]='*ContextParallel.steps_are*' [adapters]='AdapterTraining.steps_are*' [align]='PolicyRuns.*:RewardModel*' [virtual]='VirtualRanks.*' [golden]='*GoldenMeshes.*:*GoldenExperts.*' [long]='LongSequences.*' [bits]='Pipeline.*:PipelineTrace.*:PipelinePeaks.*:OffloadRuns.*:GuardedOffload.*:LiveRuns.*:UndoneUpdates.*:TrainerRun.*:Hsdp.*:Interleaved.*:Layouts.*:DelayedRuns.*:CompressedRuns.*:Checkpoint.*' [updates]='Offload.*:ShardedOptimizer.*:ExpertGroups.*:Orthogonalize.*' [tiles]='UnitTilesAgreement.*' [grammar]="JsonSchema.*" [prove]="Variants.*:RandomRuns.*" [serve]="RandomRequests.*" [elastic]='Restarts.*' [kills]='*Kills.*')
-all=(flips meshes context adapters align virtual golden families long offload data bits updates tiles grammar prove serve foreign marked elastic kills)
+all=(flips meshes context adapters align virtual golden families long offload data bits updates tiles grammar prove serve foreign page packages marked elastic kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then
@@ -75,6 +77,14 @@ for name in "$@"; do
   fi
   if [[ $name == foreign ]]; then
     scripts/fuzz-foreign.sh </dev/null || failed+=("$name")
+    continue
+  fi
+  if [[ $name == page ]]; then
+    scripts/page-test.sh </dev/null || failed+=("$name")
+    continue
+  fi
+  if [[ $name == packages ]]; then
+    scripts/package.sh </dev/null && scripts/test-packages.sh </dev/null || failed+=("$name")
     continue
   fi
   if [[ $name == marked ]]; then

@@ -139,6 +139,10 @@ Drawing draw_run_memory(const RunFolder& run) {
   double legend = 12;
   for (size_t c = 0; c < kNumCategories; ++c) {
     const std::string name(name_of(static_cast<Category>(c)));
+    const bool is_shown = std::any_of(rows.begin(), rows.end(), [&](const MemoryRow& row) {
+      return row.peaks->is_object() && number_in(row.peaks->value("at_peak", Json::object()), name) > 0;
+    });
+    if (!is_shown) continue;
     out += svg_rectangle(legend, 34, 10, 10, kCategoryColours[c]) + svg_text(legend + 14, 43, "start", 11, name);
     legend += 30 + 6.5 * static_cast<double>(name.size());
   }
