@@ -15,8 +15,10 @@ add_library(nought::nought ALIAS nought_all)
 
 install(TARGETS nought_all ${libraries} EXPORT noughtTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         COMPONENT development)
-install(DIRECTORY src/nought DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+install(CODE "
+  set(SOURCE \"${CMAKE_CURRENT_SOURCE_DIR}\")
+  set(INCLUDE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+  include(\"${CMAKE_CURRENT_SOURCE_DIR}/cmake/InstallHeaders.cmake\")" COMPONENT development)
 if(TARGET nought)
   install(TARGETS nought RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   # The program writes its man pages and completion itself, from the tables of its command line and of its keys.

@@ -76,7 +76,8 @@ function(nought_library name)
   add_library(nought_${name} STATIC ${sources} ${ARG_SOURCES})
   add_library(nought::${name} ALIAS nought_${name})
   target_include_directories(nought_${name} PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/nought-detail>)
   target_link_libraries(nought_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:nought_options>)
   if(ARG_COLD)
     target_compile_options(nought_${name} PRIVATE ${NOUGHT_COLD_OPTIONS})

@@ -6,13 +6,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(install includes format build tests cuda haswell sanitizers)
+parts=(install includes format build tests library cuda haswell sanitizers)
 declare -A command=(
   [install]="scripts/install-deps.sh dev"
   [includes]="scripts/check-includes.sh"
   [format]="scripts/check-format.sh"
   [build]="scripts/build.sh release -DNOUGHT_WERROR=ON -DNOUGHT_CUDA=OFF" # the part cuda compiles that
   [tests]="scripts/test.sh release"
+  [library]="scripts/check-library.sh"
   [cuda]="scripts/check-cuda.sh"
   [sanitizers]="scripts/check-sanitizers.sh"
   [haswell]="scripts/test-on.sh haswell"
@@ -20,9 +21,9 @@ declare -A command=(
 # Limits of three times what a part takes on two quiet cores from a cold cache, which is 35 minutes for all of them: other
 # machines are half as fast. Whoever calls this ends it after 90 minutes, so all parts together end before: then one that
 # hangs is named.
-declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [cuda]=18 [sanitizers]=40 [haswell]=6)
+declare -A minutes=([install]=6 [includes]=2 [format]=2 [build]=32 [tests]=24 [library]=8 [cuda]=18 [sanitizers]=40 [haswell]=6)
 minutes_of_all=88
-declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [haswell]=build)
+declare -A needs=([format]=install [build]=install [tests]=build [library]=build [cuda]=install [sanitizers]=install [haswell]=build)
 declare -A result
 
 for part in "$@"; do

@@ -23,13 +23,13 @@ expect_run() {
 
 expect_shown() { grep -Eq -- "$1" "$house/out" || fail "not shown: $1 in $(<"$house/out")"; }
 
-for script in install-deps.sh check-includes.sh check-format.sh build.sh check-sanitizers.sh check-cuda.sh test-on.sh; do
+for script in install-deps.sh check-includes.sh check-format.sh build.sh check-sanitizers.sh check-library.sh check-cuda.sh test-on.sh; do
   part_does "$script" ''
 done
 part_does test.sh 'printf "1/2 Test passed\n\n100%% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) = 1 sec\n"'
 
 before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON -DNOUGHT_CUDA=OFF'
-expect_run 0 "$before|test.sh release|check-cuda.sh |test-on.sh haswell|check-sanitizers.sh "
+expect_run 0 "$before|test.sh release|check-library.sh |check-cuda.sh |test-on.sh haswell|check-sanitizers.sh "
 expect_shown '^install +[0-9]+ s  passed$'
 expect_shown '^100% tests passed, 0 tests failed out of 2$'
 [[ $(tail -n 1 "$house/out") =~ ^sanitizers\ .*\ passed$ ]] || fail "the table of parts is not at the end: $(<"$house/out")"
