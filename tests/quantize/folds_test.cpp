@@ -65,7 +65,7 @@ struct Block {
   Decoder decoder;
   LoadedUnits units;
   DecoderSections sections;
-  TokenRows rows;
+  CalibrationRows rows;
   const Unit& unit;
   std::unique_ptr<ProductInputs> inputs;
 };

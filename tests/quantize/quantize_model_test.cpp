@@ -178,7 +178,7 @@ TEST_F(QuantizeModel, inputs_of_a_product_are_those_of_all_its_parameters) {
   Decoder decoder(source.config());
   LoadedUnits units(context_, decoder, source.weights());
   const DecoderSections sections(decoder);
-  TokenRows rows(decoder, context_, golden_rows(folder, context_));
+  CalibrationRows rows(decoder, context_, golden_rows(folder, context_));
   rows.pass(sections.embedding, context_);
   const Section& block = sections.blocks.front();
   units.hold(*block.unit);

@@ -8,7 +8,7 @@
 namespace nought {
 
 BlockScaler::BlockScaler(const ModelSource& source, const Context& context, LoadedUnits& units, const Section& block,
-                         TokenRows& rows, Scales scales)
+                         CalibrationRows& rows, Scales scales)
     : source_(source), context_(context), units_(units), block_(block), rows_(rows), scales_(std::move(scales)) {}
 
 bool BlockScaler::scale(const Fold& fold, const ProductInputs& inputs) {

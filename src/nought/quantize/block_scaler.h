@@ -4,9 +4,9 @@
 
 #include <functional>
 
+#include "nought/quantize/calibration_rows.h"
 #include "nought/quantize/folds.h"
 #include "nought/quantize/loaded_units.h"
-#include "nought/quantize/token_rows.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {
@@ -18,7 +18,7 @@ class BlockScaler {
                                                   std::span<const int64_t> source)>;
   /// The block is held, and the rows stand before it. All outlive it.
   BlockScaler(const ModelSource& source, const Context& context, LoadedUnits& units, const Section& block,
-              TokenRows& rows, Scales scales);
+              CalibrationRows& rows, Scales scales);
 
   /// inputs: the sums of the fold's matrices, which become those of the divided inputs. Returns false if the block
   /// would have computed something else: then all is as it was. Error that names a matrix whose inputs are not finite.
@@ -34,7 +34,7 @@ class BlockScaler {
   const Context& context_;
   LoadedUnits& units_;
   const Section& block_;
-  TokenRows& rows_;
+  CalibrationRows& rows_;
   Scales scales_;
 };
 

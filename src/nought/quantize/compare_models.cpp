@@ -58,7 +58,7 @@ class Walked {
   Decoder decoder_;
   LoadedUnits units_;
   DecoderSections sections_;
-  TokenRows rows_;
+  CalibrationRows rows_;
   std::shared_ptr<KeepingObjective> objective_;
 };
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "nought/quantize/token_rows.h"
+#include "nought/quantize/calibration_rows.h"
 #include "nought/weights/model_source.h"
 
 namespace nought {

@@ -105,7 +105,7 @@ class ModelQuantizer {
 
   QuantizeReport run(const std::function<void(int64_t, int64_t)>& said) {
     const DecoderSections sections(decoder_);
-    TokenRows rows(decoder_, context_, options_.calibration);
+    CalibrationRows rows(decoder_, context_, options_.calibration);
     rows.pass(sections.embedding, context_);
     const auto blocks = std::ssize(sections.blocks);
     recall(rows, blocks);
@@ -133,7 +133,7 @@ class ModelQuantizer {
   }
 
   /// Goes on behind the blocks that an earlier command has made.
-  void recall(TokenRows& rows, int64_t blocks) {
+  void recall(CalibrationRows& rows, int64_t blocks) {
     if (blocks_.done() == 0) return;
     std::tie(report_.kinds, unseen_, undone_) = progress_of(blocks_.remembered());
     if (goes_by_inputs() && blocks_.done() < blocks) rows.enter(blocks_.rows(*context_.memory));
@@ -171,7 +171,7 @@ class ModelQuantizer {
   }
 
   /// Makes codes of a block's matrices, and takes the rows through it if somebody wants them behind it.
-  void quantize(const Section& section, TokenRows& rows, bool wanted) {
+  void quantize(const Section& section, CalibrationRows& rows, bool wanted) {
     const Unit& unit = *section.unit;
     writer_.emplace(blocks_.next(specs_of(unit)));
     units_.hold(unit);
@@ -198,7 +198,7 @@ class ModelQuantizer {
 
   /// From the first product to the last, so that each sees inputs that those before it have made of codes. Returns the
   /// kinds that are done.
-  std::set<std::string> quantize_forward(const Section& section, TokenRows& rows, ProductInputs& inputs) {
+  std::set<std::string> quantize_forward(const Section& section, CalibrationRows& rows, ProductInputs& inputs) {
     const Unit& unit = *section.unit;
     std::set<std::string> done;
     const std::vector<ProductInputs::Product> seen = inputs.seen();
@@ -214,7 +214,7 @@ class ModelQuantizer {
   }
 
   /// From the last product to the first: what divides a product's inputs is not rounded before it.
-  std::set<std::string> quantize_backward(const Section& section, TokenRows& rows, ProductInputs& inputs) {
+  std::set<std::string> quantize_backward(const Section& section, CalibrationRows& rows, ProductInputs& inputs) {
     const Unit& unit = *section.unit;
     const auto becomes_codes = [&](const Parameter& parameter) { return choice_.becomes_codes(parameter); };
     const std::vector<Fold> folds = folds_of(source_.config(), block_, unit, inputs, becomes_codes);

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "nought/quantize/calibration_rows.h"
 #include "nought/quantize/folder_format.h"
-#include "nought/quantize/token_rows.h"
 #include "nought/weights/convert.h"
 
 namespace nought {

@@ -1,8 +1,8 @@
-#include "nought/quantize/token_rows.h"
+#include "nought/quantize/calibration_rows.h"
 
 namespace nought {
 
-TokenRows::TokenRows(Decoder& decoder, const Context& context, std::span<const TokenRow> rows) {
+CalibrationRows::CalibrationRows(Decoder& decoder, const Context& context, std::span<const TokenRow> rows) {
   batches_.reserve(rows.size());
   for (const TokenRow& row : rows) {
     const Shape shape{1, std::ssize(row.inputs)};
@@ -13,18 +13,18 @@ TokenRows::TokenRows(Decoder& decoder, const Context& context, std::span<const T
   hidden_.resize(rows.size());
 }
 
-Var TokenRows::result(const Section& section, const Context& context, int64_t row) {
+Var CalibrationRows::result(const Section& section, const Context& context, int64_t row) {
   Tape tape(context, /*recording=*/false);
   const auto at = static_cast<size_t>(row);
   const Var x = hidden_[at] ? Tape::constant(hidden_[at]) : Var();
   return run_sections(tape, std::span(&section, 1), x, states_[at]);
 }
 
-void TokenRows::look(const Section& section, const Context& context) {
+void CalibrationRows::look(const Section& section, const Context& context) {
   for (int64_t row = 0; row < size(); ++row) result(section, context, row);
 }
 
-void TokenRows::pass(const Section& section, const Context& context) {
+void CalibrationRows::pass(const Section& section, const Context& context) {
   for (int64_t row = 0; row < size(); ++row) hidden_[static_cast<size_t>(row)] = result(section, context, row).value;
 }
 

@@ -1,4 +1,4 @@
-// TokenRows: rows of tokens on their way through a model, one section after the other.
+// CalibrationRows: rows of tokens on their way through a model, one section after the other.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ struct TokenRow {
   std::vector<int32_t> inputs, targets;
 };
 
-class TokenRows {
+class CalibrationRows {
  public:
   /// Rows of one length. The decoder outlives it.
-  TokenRows(Decoder& decoder, const Context& context, std::span<const TokenRow> rows);
+  CalibrationRows(Decoder& decoder, const Context& context, std::span<const TokenRow> rows);
 
   int64_t size() const { return std::ssize(batches_); }
   /// What a section makes of each row; they stay where they are.
