@@ -62,6 +62,21 @@ TEST(AdapterConfig, lists_patterns_and_starts_are_read) {
   }
 }
 
+TEST(AdapterConfig, tokens_are_a_list_or_lists_of_layers) {
+  using Tokens = decltype(AdapterConfig::tokens);
+  for (const auto& [json, tokens] : std::vector<std::pair<const char*, Tokens>>{
+           {"[4, 2]", {{"", {4, 2}}}},
+           {R"({"embed_tokens": [4], "lm_head": [0, 7]})", {{"embed_tokens", {4}}, {"lm_head", {0, 7}}}},
+           {"[]", {}},
+           {"{}", {}},
+           {"null", {}}}) {
+    const AdapterConfig config = read(fmt::format("{{\"trainable_token_indices\": {}}}", json).c_str());
+    EXPECT_EQ(config.tokens, tokens) << json;
+    EXPECT_EQ(config.to_json()["trainable_token_indices"], tokens.empty() ? OrderedJson() : OrderedJson::parse(json));
+  }
+  EXPECT_TRUE(read(R"({"ensure_weight_tying": true})").to_json()["ensure_weight_tying"]);
+}
+
 TEST(AdapterConfig, what_is_not_supported_is_refused_by_name_unless_it_is_off) {
   const std::vector<std::pair<const char*, const char*>> cases{
       {R"({"lora_bias": true, "use_dora": true})", "A: lora_bias and use_dora do not go together"},
@@ -86,11 +101,18 @@ TEST(AdapterConfig, mistakes_are_named) {
   EXPECT_THAT(error_of(R"({"target_modules": "("})"), HasSubstr("A: target_modules: "));
   EXPECT_THAT(error_of(R"({"target_modules": "q_proj", "layers_to_transform": [1]})"),
               HasSubstr("layers_to_transform needs a list"));
+  const auto error_of_tokens = [](const std::string& tokens) {
+    return error_of(("{\"trainable_token_indices\": " + tokens + "}").c_str());
+  };
+  EXPECT_THAT(error_of_tokens("7"), HasSubstr("A: trainable_token_indices: expected a list of tokens, or lists by"));
+  EXPECT_THAT(error_of_tokens("[1.5]"), HasSubstr("A: trainable_token_indices: expected integers"));
+  EXPECT_THAT(error_of_tokens("[-1]"), HasSubstr("there is no token -1"));
+  EXPECT_THAT(error_of_tokens(R"({"embed_tokens": [3, 4, 3]})"), HasSubstr("token 3 comes twice"));
 }
 
 TEST(AdapterConfig, every_file_of_peft_is_written_back_as_it_was) {
   for (const char* name : {"llama", "gpt2", "experts", "embedding", "dora", "dora_gpt2", "bias", "tied", "tied_table",
-                           "fused", "mixtral_all", "head"}) {
+                           "fused", "mixtral_all", "head", "tokens", "tokens_tied", "tokens_head", "tie_save"}) {
     std::ifstream file(test::golden_root() + "/lora/" + name + "/adapter/adapter_config.json");
     OrderedJson json = OrderedJson::parse(file);
     const AdapterConfig config = AdapterConfig::from_json(json, Origins(name));

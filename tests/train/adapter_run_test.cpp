@@ -133,6 +133,38 @@ TEST_F(AdapterRuns, begin_with_the_norms_of_the_base_as_magnitudes) {
   EXPECT_NEAR(run_plan(plan).losses().front(), decomposed, 1e-5) << "of W + BA they are 1 too";
 }
 
+TEST_F(AdapterRuns, train_rows_of_tokens_that_begin_as_those_of_the_base) {
+  RunPlan full = plan;
+  full.adapter.reset(), full.output_dir = (folder / "full").string();
+  const double first = run_plan(full).losses().front();
+  plan.adapter->tokens = {{"embed_tokens", {97, 32}}, {"lm_head", {101, 97}}};  // lines are made of these
+  const test::ToldRun told = run_plan(plan);
+  EXPECT_NEAR(told.losses().front(), first, 1e-6);
+  EXPECT_EQ(told.summary.parameters - told.summary.frozen, kElements + 4 * 16);
+  const ModelSource source(FoundModel{folder / "base", {}, {{folder / "out"}}}), base(FoundModel{folder / "base"});
+  EXPECT_EQ(source.config().adapter.tokens.at("lm_head"), (std::vector<int32_t>{101, 97}));
+  const SafetensorsFile file(folder / "out/adapter_model.safetensors");
+  const auto memory = Memory::create();
+  for (const auto& [layer, tokens] : source.config().adapter.tokens) {
+    const std::vector<float> rows = file.load(token_rows_name(layer), *memory).to_vector<float>();
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      Parameter table;
+      for (const auto& unit : base.model().units())
+        for (const Parameter& each : unit->parameters())
+          if (each.name == layer + ".weight") table = each;
+      const Tensor row = Tensor::empty(*memory, {16}, DType::f32, Category::workspace);
+      base.weights().fill(StateKind::master, table, Interval{tokens[i] * 16, (tokens[i] + 1) * 16}, row);
+      const std::vector<float> before = row.to_vector<float>();
+      double moved = 0;
+      for (size_t k = 0; k < before.size(); ++k)
+        moved = std::max(moved, std::abs(double{rows[16 * i + k] - before[k]}));
+      EXPECT_GT(moved, 1e-3) << layer << " of token " << tokens[i];
+      EXPECT_LT(moved, 1) << "it began at the row of the base";
+    }
+  }
+  test::expect_resumes(plan, told, 3, 1);
+}
+
 /// What is exported fits the untouched base: the difference to the start.
 TEST_F(AdapterRuns, begin_with_a_part_of_the_base_and_export_the_difference) {
   RunPlan full = plan;

@@ -332,7 +332,8 @@ class LogitAdder {
   }
   /// The bias is added by the product that makes the logits.
   Tensor bias() const { return added_.bias.defined() ? added_.bias.value() : Tensor{}; }
-  void add(Interval tokens, const Tensor& logits) const {
+  void add(Interval tokens, const Tensor& x, const Tensor& logits) const {
+    if (!added_.token_rows.empty()) put_token_logits(tape_.context(), x, added_.token_rows, logits);
     if (!added_.adapts()) return;
     tape_.context().run(MatMul{.a = added_.z.value.slice(tokens.begin, tokens.end),
                                .b = added_.b.value(),
@@ -340,8 +341,12 @@ class LogitAdder {
                                .transpose_b = true,
                                .accumulate = true});
   }
-  void walk_back(Interval tokens, const Tensor& d_logits) const {
+  /// dx: of these tokens, with what the gradients mean by the table.
+  void walk_back(Interval tokens, const Tensor& x, const Weight& table, const Tensor& d_logits,
+                 const Tensor& dx) const {
     const Context& context = tape_.context();
+    if (const TokenRows& rows = added_.token_rows; !rows.empty())
+      token_logits_backward(context, x, d_logits, table, rows, tape_.sink(rows.rows), dx);
     if (const GradSink bias = tape_.sink(added_.bias))
       context.run(SumRows{.x = d_logits, .out = bias.into, .accumulate = bias.accumulate});
     if (!added_.adapts()) return;
@@ -382,8 +387,9 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
   const DType dtype = x.value.dtype();
   const Weight table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
-  const bool recording = tape.recording() && (x.requires_grad() || weight.trained() || added.z.requires_grad() ||
-                                              added.b.trained() || added.bias.trained()),
+  const bool recording =
+                 tape.recording() && (x.requires_grad() || weight.trained() || added.z.requires_grad() ||
+                                      added.b.trained() || added.bias.trained() || added.token_rows.rows.trained()),
              keeps_capped = recording && softcap > 0;
   const int64_t rows =
       rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype), detail::chunk_bytes(context));
@@ -398,7 +404,7 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
     const int64_t end = std::min(begin + rows, tokens);
     const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);
     context.run(MatMul{.a = chunk, .b = table, .c = scores, .bias = adder.bias(), .transpose_b = true});
-    adder.add({begin, end}, scores);
+    adder.add({begin, end}, chunk, scores);
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
     if (outputs) context.copy(scores, outputs);
@@ -411,13 +417,14 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
     if (outputs) context.run(SoftcapBackward{.y = outputs, .d = scores, .cap = softcap});
     if (GradSink dw = tape.sink(weight))
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
-    if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
-    adder.walk_back({begin, end}, scores);
+    const Tensor d_chunk = dx ? dx.slice(begin, end) : Tensor{};
+    if (dx) context.run(MatMul{.a = scores, .b = table, .c = d_chunk});
+    adder.walk_back({begin, end}, chunk, table, scores, d_chunk);
   }
   const Tensor total = context.empty({1}, DType::f64);
   context.run(SumElements{.x = losses, .out = total});
   return tape.record(
-      total, {x, weight, added.z, added.b, added.bias},
+      total, {x, weight, added.z, added.b, added.bias, added.token_rows.rows},
       [x = Var{{}, x.slot}, dx, z = Var{{}, added.z.slot}, dz = adder.dz()](Gradients& gradients, const Tensor& seed) {
         if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
           fail<Error>(

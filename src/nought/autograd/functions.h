@@ -9,6 +9,7 @@
 #include "nought/autograd/attention.h"
 #include "nought/autograd/fp8.h"
 #include "nought/autograd/tape.h"
+#include "nought/autograd/token_rows.h"
 
 namespace nought {
 
@@ -68,10 +69,12 @@ void entropy_parts(const Context& context, const RowLoss& rows, const LogitRows&
                    const Tensor& logs, const Tensor& means);
 
 /// What is added to logits: z B^T of an adapter, z: [tokens, rank], b: [vocabulary, rank], and a bias, [vocabulary].
+/// The logits of some tokens are replaced first.
 struct AddedLogits {
   Var z = {};
   ParameterView b = {};
   ParameterView bias = {};
+  TokenRows token_rows = {};
 
   bool adapts() const { return b.defined(); }
 };

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "nought/base/error.h"
@@ -22,8 +23,6 @@ struct Unsupported {
   std::string_view what;
 };
 constexpr auto kUnsupported = std::to_array<Unsupported>({
-    {"trainable_token_indices", "[] | {}", "training rows of the embedding"},
-    {"ensure_weight_tying", "false", "one copy of tied weights"},
     {"layer_replication", "[]", "a model of repeated layers"},
     {"loftq_config", "{}", "LoftQ"},
     {"eva_config", "{}", "EVA"},
@@ -206,6 +205,43 @@ int64_t read_iterations(Reader& reader) {
   return error == std::errc() && stop == end && count > 0 && count <= kMostIterations ? count : 0;
 }
 
+std::vector<int32_t> read_tokens(Reader& reader, const OrderedJson& list) {
+  const char* key = "trainable_token_indices";
+  if (!list.is_array()) reader.fail_type(key, "a list of tokens, or lists by the names of layers");
+  std::vector<int32_t> tokens;
+  for (const OrderedJson& each : list) {
+    const int64_t token = reader.integer(key, each);
+    require<ConfigError>(token >= 0 && token <= std::numeric_limits<int32_t>::max(), "{}: there is no token {}",
+                         reader.place(key), token);
+    require<ConfigError>(std::ranges::count(tokens, token) == 0, "{}: token {} comes twice", reader.place(key), token);
+    tokens.push_back(static_cast<int32_t>(token));
+  }
+  return tokens;
+}
+
+std::vector<std::pair<std::string, std::vector<int32_t>>> read_tokens(Reader& reader) {
+  const OrderedJson& value = reader.at("trainable_token_indices");
+  std::vector<std::pair<std::string, std::vector<int32_t>>> all;
+  if (value.is_object()) {
+    for (const auto& [layer, list] : value.items()) {
+      require<ConfigError>(!layer.empty(), "{}: an empty name", reader.place("trainable_token_indices"));
+      all.emplace_back(layer, read_tokens(reader, list));
+    }
+  } else if (!value.is_null()) {
+    all.emplace_back("", read_tokens(reader, value));
+  }
+  std::erase_if(all, [](const auto& each) { return each.second.empty(); });
+  return all;
+}
+
+OrderedJson tokens_json(const AdapterConfig& config) {
+  if (config.tokens.empty()) return nullptr;
+  if (config.tokens.front().first.empty()) return config.tokens.front().second;
+  OrderedJson json = OrderedJson::object();
+  for (const auto& [layer, tokens] : config.tokens) json[layer] = tokens;
+  return json;
+}
+
 OrderedJson start_json(AdapterStart start, int64_t iterations) {
   if (iterations > 0) return fmt::format("{}{}", kIterations, iterations);
   for (const auto& [each, name] : kNamedStarts)
@@ -305,6 +341,8 @@ AdapterConfig AdapterConfig::from_json(const OrderedJson& json, const Origins& o
   config.start_iterations = read_iterations(reader);
   config.start = config.start_iterations > 0 ? AdapterStart::pissa : read_start(reader);
   config.modules_to_save = reader.texts("modules_to_save");
+  config.tokens = read_tokens(reader);
+  config.ties = reader.boolean("ensure_weight_tying");
   config.bias = read_bias(reader);
   config.fan_in_fan_out = reader.boolean("fan_in_fan_out");
   reader.refuse_rest();
@@ -319,7 +357,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"base_model_name_or_path", text_json(base)},
                    {"bias", name_of(bias)},
                    {"corda_config", nullptr},
-                   {"ensure_weight_tying", false},
+                   {"ensure_weight_tying", ties},
                    {"eva_config", nullptr},
                    {"exclude_modules", choice_json(excluded)},
                    {"fan_in_fan_out", fan_in_fan_out},
@@ -347,7 +385,7 @@ OrderedJson AdapterConfig::to_json() const {
                    {"target_modules", choice_json(targets)},
                    {"target_parameters", names_json(parameters)},
                    {"task_type", text_json(task_type)},
-                   {"trainable_token_indices", nullptr},
+                   {"trainable_token_indices", tokens_json(*this)},
                    {"use_bdlora", nullptr},
                    {"use_dora", dora},
                    {"use_qalora", false},

@@ -53,6 +53,9 @@ struct AdapterConfig {
   AdapterStart start = AdapterStart::uniform;  // init_lora_weights
   int64_t start_iterations = 0;                // N of pissa_niter_N
   std::vector<std::string> modules_to_save = {};
+  /// trainable_token_indices: tokens by the names of layers; "" for those of a list, which means the embedding.
+  std::vector<std::pair<std::string, std::vector<int32_t>>> tokens = {};
+  bool ties = false;  // ensure_weight_tying
   AdapterBias bias = AdapterBias::none;
   bool fan_in_fan_out = false;
 

@@ -11,6 +11,7 @@
 #include "nought/base/name_pattern.h"
 #include "nought/base/text.h"
 #include "nought/models/adapter_experts.h"
+#include "nought/models/adapter_vocabulary.h"
 #include "nought/models/decoder.h"
 #include "nought/models/names.h"
 
@@ -321,8 +322,7 @@ class Resolver {
         for (const std::string& each : adapter_.modules_to_save)
           if (can_be_trained(parameter.role) && saves(each, layer_or_name(parameter))) {
             used.insert(each);
-            result_.saved.push_back(parameter.name);
-            break;
+            if (!result_.saves(parameter.name)) result_.saved.push_back(parameter.name);
           }
     for (const std::string& each : adapter_.modules_to_save)
       require<ConfigError>(used.contains(each), "{}: modules_to_save \"{}\" matches nothing of this {} model", place_,
@@ -395,24 +395,9 @@ std::vector<AdaptableLayer> adaptable_layers(const ModelConfig& config) {
 }
 
 ModelAdapter resolve_adapter(const AdapterConfig& adapter, const ModelConfig& config, const std::string& place) {
-  return Resolver(adapter, config, place).resolve();
-}
-
-ModelConfig with_adapter(ModelConfig config, ModelAdapter adapter) {
-  const WeightNames names = WeightNames::of(config);
-  if (adapter.saves(names.head + ".weight") || adapter.saves(names.token_embedding + ".weight"))
-    config.tie_word_embeddings = false;
-  config.adapter = std::move(adapter);
-  return config;
-}
-
-ModelConfig merged_config(ModelConfig config, const ModelAdapter& adapter) {
-  const WeightNames names = WeightNames::of(config);
-  if (adapter.find(names.head) != nullptr || adapter.find(names.token_embedding) != nullptr)
-    config.tie_word_embeddings = false;
-  config = with_adapter(std::move(config), adapter);
-  config.adapter = {};
-  return config;
+  ModelAdapter chosen = Resolver(adapter, config, place).resolve();
+  add_vocabulary_choices(adapter, config, place, chosen);
+  return chosen;
 }
 
 AdapterConfig with_named_layers(AdapterConfig adapter, const ModelConfig& config) {
@@ -444,6 +429,8 @@ std::vector<std::string> describe_adapter(const ModelAdapter& adapter) {
     lines.push_back(fmt::format("{} x {}, rank {}, scale {:g}", name, count, rank, scale));
   }
   for (const std::string& name : adapter.saved) lines.push_back(fmt::format("{}, trained whole", name));
+  for (const auto& [layer, tokens] : adapter.tokens)
+    lines.push_back(fmt::format("{}, rows of {} tokens", last_part(layer), tokens.size()));
   return lines;
 }
 

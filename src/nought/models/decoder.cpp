@@ -121,6 +121,7 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   work->ids = ids;
   if (ranks_.several()) work->held = held_ids(context, known, held_tokens());
   work->held_by_tiles = ids_of_tiles(context, known, table_tiles_);
+  if (!table_rows_.empty()) choose_rows(context, known, *work);
   const TokenSlices slices{all_ranks_.slicing(), ids.numel()};
   const Tensor positions = context.empty({slices.all_rows()}, DType::i32);
   work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices, parts};

@@ -168,6 +168,10 @@ class Decoder final : public Model {
   /// Declare the rows that tokens look up, and those that make logits.
   void add_table();
   VocabularyFactors table_factors(const ModelAdapter& adapter);
+  /// Declares the rows that replace those of some tokens in a layer of the vocabulary.
+  TokenRows token_rows(Unit& unit, const std::string& layer);
+  /// Which tokens of a batch look up rows of the table, and which rows that replace some.
+  void choose_rows(const Context& context, std::span<const int32_t> ids, Work& work) const;
   /// Declares a product between rows of the vocabulary and hidden states; nothing where they have the same width.
   ParameterView add_projection(Unit& unit, const std::string& name, int64_t in, int64_t out);
   void add_head_adapters();
@@ -258,6 +262,7 @@ class Decoder final : public Model {
   ParameterView project_in_, project_out_;                       // see ModelConfig::projected_size
   VocabularyFactors table_added_, head_added_;                   // what an adapter adds to tokens_, and to the logits
   std::vector<VocabularyFactors> table_choices_, head_choices_;  // the same of each of several adapters
+  TokenRows table_rows_, head_rows_;                             // what replaces some rows of both
   VocabularyTiles table_tiles_, head_tiles_;  // instead of tokens_ and head_weight_, where Units have tiles
   std::vector<Block> blocks_;
   Unit* head_;

@@ -1,5 +1,7 @@
 // The vocabulary of a decoder: the rows that its tokens look up, and those that make logits; whole, shared out over
 // ranks, or in tiles of Units.
+#include <map>
+
 #include "nought/models/decoder.h"
 #include "nought/models/decoder_work.h"
 #include "nought/nn/sequence_objective.h"
@@ -30,8 +32,33 @@ void Decoder::add_table() {
   } else {
     table_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::embedding);
   }
+  table_rows_ = token_rows(*embedding_, WeightNames::of(config_).token_embedding);
   table_added_ = table_factors(config_.adapter);
   for (const ModelAdapter& each : config_.adapter.choices) table_choices_.push_back(table_factors(each));
+}
+
+TokenRows Decoder::token_rows(Unit& unit, const std::string& layer) {
+  const auto found = config_.adapter.tokens.find(layer);
+  if (found == config_.adapter.tokens.end()) return {};
+  const std::vector<int32_t>& tokens = found->second;
+  return {ranks_.add_partial(unit, token_rows_name(layer), {std::ssize(tokens), config_.token_width()}, Init::zeros(),
+                             ParameterRole::adapter),
+          runs_of(tokens, held_tokens())};
+}
+
+void Decoder::choose_rows(const Context& context, std::span<const int32_t> ids, Work& work) const {
+  const Interval held = held_tokens();
+  std::map<int32_t, int32_t> rows;  // that replace those of tokens
+  for (const TokenRows::Run& run : table_rows_.runs)
+    for (int64_t i = 0; i < run.count; ++i)
+      rows[static_cast<int32_t>(held.begin + run.column + i)] = static_cast<int32_t>(run.row + i);
+  work.kept = held_ids(context, ids, [&](int32_t id) {
+    return held.begin <= id && id < held.end && !rows.contains(id) ? id - static_cast<int32_t>(held.begin) : -1;
+  });
+  work.replaced = held_ids(context, ids, [&](int32_t id) {
+    const auto found = rows.find(id);
+    return found == rows.end() ? -1 : found->second;
+  });
 }
 
 Decoder::VocabularyFactors Decoder::table_factors(const ModelAdapter& adapter) {
@@ -61,7 +88,14 @@ Var Decoder::look_up(Tape& tape, const Work& work) {
   const auto add_product = [&](const Var& y, const VocabularyFactors& factors, const Var& rows) {
     return add_to(tape, y, scale(tape, linear(tape, rows, factors.b, {}, WeightLayout::out_in), factors.scale));
   };
-  Var y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+  Var y;
+  if (!table_rows_.empty() && !tape.leaves_out_adapters()) {
+    const Var kept = held_embedding(tape, work.kept, tokens_),
+              replaced = held_embedding(tape, work.replaced, table_rows_.rows);
+    y = leave_ranks(tape, add_to(tape, kept, replaced), ranks_, work.sequences.slices);
+  } else {
+    y = table_tiles_.empty() ? rows_of(tokens_) : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+  }
   if (tape.leaves_out_adapters()) return y;
   if (table_added_.a.defined()) y = add_product(y, table_added_, rows_of(table_added_.a));
   for (const AdapterRows& each : tape.adapter_rows())
@@ -77,7 +111,7 @@ void Decoder::add_head_weight() {
     head_bias_ = ranks_.add(*head_, WeightNames::of(config_).head + ".bias", {{config_.vocab_size}, 0}, Init::zeros(),
                             ParameterRole::bias);
   if (config_.tie_word_embeddings) {
-    head_weight_ = tokens_, head_tiles_ = table_tiles_;
+    head_weight_ = tokens_, head_tiles_ = table_tiles_, head_rows_ = table_rows_;
     head_tiles_.empty() ? head_->borrow(*embedding_) : head_->borrow_tiles(*embedding_);
     return add_head_adapters();
   }
@@ -95,6 +129,7 @@ void Decoder::add_head_weight() {
 }
 
 void Decoder::add_head_adapters() {
+  if (!config_.tie_word_embeddings) head_rows_ = token_rows(*head_, WeightNames::of(config_).head);
   head_added_ = head_factors(config_.adapter);
   for (const ModelAdapter& each : config_.adapter.choices) head_choices_.push_back(head_factors(each));
 }
@@ -113,13 +148,14 @@ Decoder::VocabularyFactors Decoder::head_factors(const ModelAdapter& adapter) {
 }
 
 AddedLogits Decoder::added_logits(Tape& tape, const Var& x) const {
-  if (!head_added_.a.defined() || tape.leaves_out_adapters()) return {.bias = head_bias_};
+  if (tape.leaves_out_adapters()) return {.bias = head_bias_};
+  if (!head_added_.a.defined()) return {.bias = head_bias_, .token_rows = head_rows_};
   const LowRankDropout dropout{.probability = config_.adapter.dropout,
                                .key = stable_hash(WeightNames::of(config_).head),
                                .rows = tape.row_keys() ? tape.row_keys().slice(0, x.value.rows()) : Tensor()};
   const Var left = dropout.active() ? drop(tape, x, dropout) : x;
   const Var z = scale(tape, linear(tape, left, head_added_.a, {}, WeightLayout::out_in), head_added_.scale);
-  return {z, head_added_.b, head_bias_};
+  return {z, head_added_.b, head_bias_, head_rows_};
 }
 
 Section Decoder::embedding_section() {
@@ -250,7 +286,9 @@ Tensor Decoder::logits_part(Tape& tape, const Var& input) {
   const auto add = [&](const Tensor& z, const ParameterView& b, const Tensor& logits) {
     tape.context().run(MatMul{.a = z, .b = b.value(), .c = logits, .transpose_b = true, .accumulate = true});
   };
-  if (const AddedLogits added = added_logits(tape, input); added.adapts()) add(added.z.value, added.b, part);
+  const AddedLogits added = added_logits(tape, input);
+  if (!added.token_rows.empty()) put_token_logits(tape.context(), input.value, added.token_rows, part);
+  if (added.adapts()) add(added.z.value, added.b, part);
   for (const AdapterRows& each : tape.adapter_rows()) {
     const VocabularyFactors& factors = head_choices_.at(each.adapter);
     if (!factors.a.defined()) continue;

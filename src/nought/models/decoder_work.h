@@ -17,6 +17,7 @@ struct Decoder::Work final : MicroBatchState {
   Tensor ids;                          // [tokens] i32
   HeldIds held;                        // the same where ranks share the vocabulary
   std::vector<HeldIds> held_by_tiles;  // the same where tiles of the embedding have it
+  HeldIds kept, replaced;              // where some rows of the embedding are replaced: ids of the others, and of those
   Sequences sequences;
   Tensor local_positions;                      // those of this rank's slice; without slices those of all tokens
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included

@@ -51,11 +51,15 @@ struct ModelAdapter {
                                                             // "model.embed_tokens", y = W[id] + scale * B A[id]
   double dropout = 0;  // the share of what A reads that a step of training drops, of all but embeddings
   std::vector<std::string> saved = {};  // parameters that are trained whole, "lm_head.weight"
+  std::string tied_head = {};           // of a tied model: the head that stays the table, which is trained whole
+  /// Tokens whose rows of the table, or of a head of its own, are replaced by trained ones, in the order of these: by
+  /// the names of their layers, "model.embed_tokens".
+  std::map<std::string, std::vector<int32_t>, std::less<>> tokens = {};
   /// Adapters of which each row of a batch has one or none, where nothing is trained. Their products have names.
   std::vector<ModelAdapter> choices = {};
   std::string name = {};  // of one of several choices; the names of its parameters have it: "lora_A.NAME.weight"
 
-  bool empty() const { return layers.empty() && saved.empty(); }
+  bool empty() const { return layers.empty() && saved.empty() && tokens.empty(); }
   /// Whether it, or one of the choices, adds to layers.
   bool adds_to_layers() const { return !layers.empty() || !choices.empty(); }
   /// Null for a layer that has no product of low rank.
@@ -63,11 +67,11 @@ struct ModelAdapter {
     const auto found = layers.find(layer);
     return found == layers.end() ? nullptr : &found->second;
   }
-  /// Whether it has no magnitudes, no biases of B, and adds to no experts.
+  /// Whether it has no magnitudes, no biases of B, no rows of tokens, and adds to no experts.
   bool has_products_alone() const {
-    return std::none_of(layers.begin(), layers.end(), [](const auto& each) {
-      return each.second.decomposed || each.second.bias || each.second.of_experts;
-    });
+    return tokens.empty() && std::none_of(layers.begin(), layers.end(), [](const auto& each) {
+             return each.second.decomposed || each.second.bias || each.second.of_experts;
+           });
   }
   bool saves(std::string_view parameter) const {
     return std::find(saved.begin(), saved.end(), parameter) != saved.end();
@@ -105,6 +109,12 @@ inline constexpr std::string_view kMagnitudeOfLayer = ".lora_magnitude_vector";
 /// The name of a layer's magnitudes.
 inline std::string magnitude_name(std::string_view layer) {
   return std::string(kAdapterPrefix).append(layer).append(kMagnitudeOfLayer);
+}
+
+inline constexpr std::string_view kTokenRowsOfLayer = ".token_adapter.trainable_tokens_delta";
+/// The name of the rows that replace those of some tokens.
+inline std::string token_rows_name(std::string_view layer) {
+  return std::string(kAdapterPrefix).append(layer).append(kTokenRowsOfLayer);
 }
 
 /// Names of a layer's factors: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".

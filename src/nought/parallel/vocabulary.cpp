@@ -16,14 +16,19 @@ bool holds(Interval held, int32_t id) { return held.begin <= id && id < held.end
 
 }  // namespace
 
-HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval held) {
-  const auto row = [&](int32_t, int32_t id) { return holds(held, id) ? id - static_cast<int32_t>(held.begin) : 0; };
-  const auto token = [&](int32_t at, int32_t id) { return holds(held, id) ? at : -1; };
+HeldIds held_ids(const Context& context, std::span<const int32_t> ids,
+                 const std::function<int32_t(int32_t id)>& row_of) {
+  const auto row = [&](int32_t, int32_t id) { return std::max(row_of(id), 0); };
+  const auto token = [&](int32_t at, int32_t id) { return row_of(id) >= 0 ? at : -1; };
   return {mapped_ids(context, ids, row), mapped_ids(context, ids, token)};
 }
 
-Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks,
-                         const TokenSlices& slices) {
+HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval held) {
+  return held_ids(context, ids,
+                  [&](int32_t id) { return holds(held, id) ? id - static_cast<int32_t>(held.begin) : -1; });
+}
+
+Var held_embedding(Tape& tape, const HeldIds& ids, const WeightView& table) {
   const Context& context = tape.context();
   const Shape shape{ids.rows.numel(), table.shape()[1]};
   Tensor y = context.empty(shape, table.dtype());
@@ -32,7 +37,7 @@ Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table
     context.run(Embedding{.table = table.value(), .ids = ids.rows, .out = found});
     context.run(GatherRows{.x = found, .index = ids.tokens, .out = y});  // zeros for what others hold
   }
-  const Var part = tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
+  return tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
     const Context& context = gradients.context();
     Tensor own = context.empty(dy.shape(), dy.dtype());
     context.run(GatherRows{.x = dy, .index = ids.tokens, .out = own});
@@ -40,7 +45,11 @@ Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table
       context.run(EmbeddingBackward{own, rows, d.into, d.accumulate});
     });
   });
-  return leave_ranks(tape, part, ranks, slices);
+}
+
+Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks,
+                         const TokenSlices& slices) {
+  return leave_ranks(tape, held_embedding(tape, ids, table), ranks, slices);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 // tokens, and nothing is padded.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "nought/autograd/functions.h"
@@ -15,9 +16,14 @@ struct HeldIds {
   Tensor rows;    // [tokens] i32: the row in this rank's part; 0 where another rank has it
   Tensor tokens;  // [tokens] i32: the token itself; -1 where another rank has its row
 };
+/// row_of: the row that this rank has of an id; negative: another one has it.
+HeldIds held_ids(const Context& context, std::span<const int32_t> ids,
+                 const std::function<int32_t(int32_t id)>& row_of);
 /// ids: one for each token. Where memory is only counted there is nothing to read, and they are not read.
 HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval held);
 
+/// y[t] = table[ids[t]] for the tokens that this rank has a row of, and 0 for the others.
+Var held_embedding(Tape& tape, const HeldIds& ids, const WeightView& table);
 /// y[t] = table[ids[t]], where `table` is this rank's part. The same on every rank, or this rank's slice of it.
 Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks,
                          const TokenSlices& slices = {});

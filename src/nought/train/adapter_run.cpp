@@ -84,13 +84,28 @@ Tensor AdapterStartValues::magnitudes(std::string_view layer) const {
   return output_norms(context_, weight, layout_);
 }
 
+Tensor AdapterStartValues::rows_of_tokens(const std::string& layer) const {
+  const std::vector<int32_t>& tokens = adapter_.tokens.find(layer)->second;
+  const Parameter& table = *parameters_.at(layer + std::string(kWeightOfLayer));
+  const int64_t width = table.placement.global[1];
+  const Tensor rows = context_.empty({std::ssize(tokens), width}, DType::f32, Category::workspace);
+  for (int64_t i = 0; i < rows.dim(0); ++i) {
+    const int64_t token = tokens[static_cast<size_t>(i)];
+    base_.fill(StateKind::master, table, Interval{token * width, (token + 1) * width}, rows.slice(i, i + 1));
+  }
+  return rows;
+}
+
 void AdapterStartValues::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                               const Tensor& destination) const {
   if (parameter.role != ParameterRole::adapter)
     return (started_ != nullptr ? *started_ : base_).fill(kind, parameter, elements, destination);
   if (kind != StateKind::master) return start_.fill(kind, parameter, elements, destination);
   const std::string_view layer = layer_of(parameter.name, kMagnitudeOfLayer);
-  const Tensor all = layer.empty() ? made_factor(parameter.name) : magnitudes(layer.substr(kAdapterPrefix.size()));
+  const std::string_view vocabulary = layer_of(parameter.name, kTokenRowsOfLayer);
+  const Tensor all = !layer.empty()        ? magnitudes(layer.substr(kAdapterPrefix.size()))
+                     : !vocabulary.empty() ? rows_of_tokens(std::string(vocabulary.substr(kAdapterPrefix.size())))
+                                           : made_factor(parameter.name);
   if (!all) return start_.fill(kind, parameter, elements, destination);
   for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
     convert_elements(all.dtype(), all.flat(interval.begin, interval.end).raw(), values.dtype(), values.raw(),

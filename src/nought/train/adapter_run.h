@@ -36,6 +36,8 @@ class AdapterStartValues final : public StateSource {
   Tensor made_factor(const std::string& parameter) const;
   /// The norms of the outputs of what the layer begins with.
   Tensor magnitudes(std::string_view layer) const;
+  /// The rows that the model has of the tokens whose rows are trained.
+  Tensor rows_of_tokens(const std::string& layer) const;
 
   const uint64_t seed_;
   InitialState start_;

@@ -16,6 +16,7 @@ void require_choosable(const ModelAdapter& adapter, const NamedAdapter& named) {
         named.name, named.use.folder.string(), what);
   };
   if (!adapter.saved.empty()) refuse("it changes weights of the model itself (modules_to_save, bias)");
+  if (!adapter.tokens.empty()) refuse("it replaces rows of tokens (trainable_token_indices)");
   for (const auto& [layer, of] : adapter.layers) {
     if (of.decomposed) refuse("it is decomposed (use_dora)");
     if (of.of_experts) refuse("it adds to experts (target_parameters)");

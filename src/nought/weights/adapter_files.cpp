@@ -40,9 +40,17 @@ std::string_view layer_of_vector(const Parameter& parameter) {
   return "";
 }
 
+/// The layer some of whose rows it replaces; "" for another parameter.
+std::string_view layer_of_token_rows(const Parameter& parameter) {
+  const std::string_view layer = layer_of(parameter.name, kTokenRowsOfLayer);
+  return layer.empty() ? layer : layer.substr(kAdapterPrefix.size());
+}
+
 /// Nothing for another parameter.
 std::optional<Factor> factor_of(const Parameter& parameter) {
-  if (parameter.role != ParameterRole::adapter || !layer_of_vector(parameter).empty()) return {};
+  if (parameter.role != ParameterRole::adapter || !layer_of_vector(parameter).empty() ||
+      !layer_of_token_rows(parameter).empty())
+    return {};
   std::string_view name = parameter.name;
   name.remove_prefix(kAdapterPrefix.size());
   constexpr std::string_view kTable = ".lora_embedding_", kLinear = ".lora_";
@@ -86,7 +94,7 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
         if (!of->of_experts) shape = with_extent(shape, factor->rank_dim(), of->rank);
       } else if (const LowRank* of = adapter.find(layer_of_vector(parameter))) {
         if (parameter.name.ends_with(kBiasOfB) ? !of->bias : !of->decomposed) continue;
-      } else if (!adapter.saves(parameter.name)) {
+      } else if (!adapter.saves(parameter.name) && !adapter.tokens.contains(layer_of_token_rows(parameter))) {
         continue;
       }
       expected[adapter_tensor_name(parameter, adapter)] = shape_in_file(parameter, shape);
@@ -94,9 +102,12 @@ std::map<std::string, Shape> expected_tensors(const ModelAdapter& adapter, const
   return expected;
 }
 
-/// The name of the unchanged copy of a table that its adapter's file has too; "" for others.
+/// The name of the copy of a table that its adapter's file has too: an unchanged one of what it adds to, or the head
+/// that is the table; "" for others.
 std::string table_copy_name(const Parameter& parameter, const ModelAdapter& adapter) {
   if (parameter.role != ParameterRole::embedding && parameter.role != ParameterRole::head) return "";
+  if (!adapter.tied_head.empty() && adapter.saves(parameter.name))
+    return fmt::format("{}{}{}", kAdapterPrefix, adapter.tied_head, kWeightOfLayer);
   const std::string_view layer = layer_of(parameter.name, kWeightOfLayer);
   return adapter.find(layer) == nullptr ? "" : fmt::format("{}{}.base_layer.weight", kAdapterPrefix, layer);
 }
@@ -166,10 +177,11 @@ ModelAdapter combined_adapter(const std::vector<AdapterUse>& adapters, const Mod
       return one;
     }
     require<ConfigError>(one.saved.empty(), "{}: an adapter with modules_to_save does not add up with others", place);
-    require<ConfigError>(
-        one.has_products_alone(),
-        "{}: an adapter with use_dora, lora_bias or target_parameters does not add up with others: merge it first",
-        place);
+    require<ConfigError>(one.has_products_alone(),
+                         "{}: an adapter with use_dora, lora_bias, target_parameters or trainable_token_indices does "
+                         "not add up with others: "
+                         "merge it first",
+                         place);
     for (const auto& [name, of] : one.layers) all.layers[name].rank += of.rank;
   }
   return all;

@@ -24,6 +24,8 @@ void check(const ModelConfig& config) {
   constexpr const char* kWayOut = "a GGUF adapter has products of low rank alone; --merge writes the model with it";
   require<ConfigError>(adapter.saved.empty(), "the adapter trains {} as a whole: {}",
                        adapter.saved.empty() ? "" : adapter.saved.front(), kWayOut);
+  require<ConfigError>(adapter.tokens.empty(), "the adapter replaces rows of tokens (trainable_token_indices): {}",
+                       kWayOut);
   for (const auto& [name, of] : adapter.layers)
     require<ConfigError>(!of.decomposed && !of.bias && !of.of_experts, "{}: {} of the adapter: {}", name,
                          of.decomposed ? "magnitudes (use_dora)"

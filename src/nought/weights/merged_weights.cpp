@@ -37,6 +37,15 @@ Tensor MergedWeights::with_bias_of_b(const Parameter& bias, const LowRank& of) c
   return sum;
 }
 
+Tensor MergedWeights::with_token_rows(const Parameter& weight, const std::vector<int32_t>& tokens) const {
+  const Tensor all = read(weight), rows = read(*parameters_.at(token_rows_name(layer_of(weight.name, kWeightOfLayer))));
+  for (int64_t i = 0; i < rows.dim(0); ++i) {
+    const int64_t token = tokens[static_cast<size_t>(i)];
+    context_.copy(rows.slice(i, i + 1), all.slice(token, token + 1));
+  }
+  return all;
+}
+
 const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) const {
   if (weight.role == ParameterRole::bias) {
     const LowRank* with = adapter_.find(layer_of(weight.name, kBiasOfLayer));
@@ -49,6 +58,10 @@ const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) c
     return change_of_expert(weight, part->second);
   std::string layer(layer_of(weight.name, kWeightOfLayer));
   if (const auto router = routers_.find(layer); router != routers_.end()) layer = router->second;
+  if (const auto tokens = adapter_.tokens.find(layer); tokens != adapter_.tokens.end()) {
+    last_ = {.of = weight.name, .factors = {}, .whole = with_token_rows(weight, tokens->second)};
+    return &last_;
+  }
   const LowRank* of = adapter_.find(layer);
   if (of == nullptr) return nullptr;
   const bool is_table = weight.role == ParameterRole::embedding;

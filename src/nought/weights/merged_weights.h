@@ -35,6 +35,8 @@ class MergedWeights final : public StateSource {
   const Change* change_of_expert(const Parameter& weight, const ExpertPart& part) const;
   /// All of a bias with that of B.
   Tensor with_bias_of_b(const Parameter& bias, const LowRank& of) const;
+  /// All of a layer of the vocabulary with the rows that replace some.
+  Tensor with_token_rows(const Parameter& weight, const std::vector<int32_t>& tokens) const;
   Tensor read(const Parameter& parameter) const;
   /// All of a decomposed layer's weight.
   Tensor decomposed(const Parameter& weight, const WeightFactors& factors) const;
