@@ -1,8 +1,13 @@
 #include "nought/io/atomic_file.h"
 
+#include <array>
+
 #include "support/temp_folder.h"
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "nought/base/error.h"
 
@@ -60,6 +65,34 @@ TEST(AtomicFile, text_is_written_whole) {
   EXPECT_EQ(read_bytes(folder / "t"), "hello\n");
   write_text_atomically(folder / "t", "");
   EXPECT_EQ(read_bytes(folder / "t"), "");
+}
+
+TEST(AtomicFile, a_link_stays_and_what_it_leads_to_is_replaced) {
+  const TempFolder folder;
+  fs::create_directory(folder / "there");
+  folder.write("there/a", "old");
+  fs::create_symlink("there/a", folder / "link");
+  write_text_atomically(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_bytes(folder / "there/a"), "new");
+}
+
+TEST(AtomicFile, a_pipe_gets_the_text_and_is_never_replaced) {
+  const TempFolder folder;
+  const fs::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(pipe, folder / "link");
+  const int reader = ::open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_text_atomically(pipe, "hello, ");
+  write_text_atomically(folder / "link", "pipe");
+  write_text_atomically("/proc/self/fd/" + std::to_string(reader), "!");
+  EXPECT_THAT(message_of<IoError>([&] { AtomicFile(pipe, 1); }), HasSubstr("pipe: not a file"));
+  std::array<char, 64> text = {};
+  EXPECT_EQ(::read(reader, text.data(), text.size()), 12);
+  ::close(reader);
+  EXPECT_STREQ(text.data(), "hello, pipe!");
+  EXPECT_TRUE(fs::is_fifo(pipe) && fs::is_symlink(folder / "link"));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,6 +14,8 @@
 
 namespace nought {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// Flushes what was written to disk; 0, or the system's reason why it cannot.
@@ -21,9 +25,41 @@ int flush(int descriptor) {
   return 0;
 }
 
+/// A link stays a link: what it leads to is replaced.
+fs::path followed(fs::path path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path target = fs::canonical(path, error);
+  return error ? path : target;
+}
+
+/// A terminal, a pipe or a device, and whatever is named as an open file of this process: no file to put in its place.
+bool is_stream(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  const std::string name = path.string();
+  const bool opened =
+      name == "/dev/stdout" || name == "/dev/stderr" || name.starts_with("/dev/fd/") || name.starts_with("/proc/");
+  return opened || type == fs::file_type::character || type == fs::file_type::block || type == fs::file_type::fifo ||
+         type == fs::file_type::socket;
+}
+
+void write_to_stream(const fs::path& path, std::string_view text) {
+  const int descriptor = open_file(path, O_WRONLY | O_APPEND);
+  require<IoError>(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
+  int reason = 0;
+  while (!text.empty() && reason == 0) {
+    const ssize_t count = ::write(descriptor, text.data(), text.size());
+    if (count >= 0) text.remove_prefix(static_cast<size_t>(count));
+    if (count < 0 && errno != EINTR) reason = errno;
+  }
+  ::close(descriptor);
+  require<IoError>(reason == 0, "{}: cannot write: {}", path.string(), std::strerror(reason));
+}
+
 }  // namespace
 
-void sync_folder(const std::filesystem::path& folder) {
+void sync_folder(const fs::path& folder) {
   const int descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   // A folder that may be written but not read cannot be flushed by us.
   const int failed = descriptor >= 0 ? flush(descriptor) : errno == EACCES ? 0 : errno;
@@ -33,7 +69,8 @@ void sync_folder(const std::filesystem::path& folder) {
                    folder.string(), std::strerror(failed));
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {
+AtomicFile::AtomicFile(fs::path path, int64_t bytes) : path_(followed(std::move(path))) {
+  require<IoError>(!is_stream(path_), "{}: not a file that another can take the place of: name one", path_.string());
   descriptor_ = open_file(partial(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   int reason = errno;
   require<IoError>(descriptor_ >= 0, "{}: cannot create the file: {}", partial().string(), std::strerror(reason));
@@ -54,8 +91,8 @@ AtomicFile::~AtomicFile() {
   ::unlink(partial().c_str());
 }
 
-std::filesystem::path AtomicFile::partial() const {
-  std::filesystem::path name = path_;
+fs::path AtomicFile::partial() const {
+  fs::path name = path_;
   return name += ".partial";
 }
 
@@ -84,7 +121,8 @@ void AtomicFile::commit() {
   fail<IoError>("{}: cannot give the finished file its name: {}", path_.string(), std::strerror(reason));
 }
 
-void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
+void write_text_atomically(const fs::path& path, std::string_view text) {
+  if (is_stream(path)) return write_to_stream(path, text);
   AtomicFile file(path, static_cast<int64_t>(text.size()));
   file.write(0, std::as_bytes(std::span(text)));
   file.commit();

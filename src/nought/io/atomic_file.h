@@ -12,7 +12,8 @@ namespace nought {
 /// Until commit() the bytes lie in PATH.partial. The destructor removes that file if commit() was not called.
 class AtomicFile {
  public:
-  /// Creates PATH.partial with `bytes` bytes (holes until written). IoError names the path and the system's reason.
+  /// Creates PATH.partial with `bytes` bytes (holes until written). A link stays, and what it leads to is replaced.
+  /// IoError names the path and the system's reason; so for a device or a pipe, which nothing may replace.
   AtomicFile(std::filesystem::path path, int64_t bytes);
   ~AtomicFile();
   AtomicFile(AtomicFile&& other) noexcept;
@@ -35,7 +36,7 @@ class AtomicFile {
 /// Flushes a folder's names to disk, which makes a rename in it durable. IoError if the disk fails.
 void sync_folder(const std::filesystem::path& folder);
 
-/// Writes a text file whole or not at all. IoError.
+/// Writes a text file whole or not at all; to a device, a pipe or an open file (/dev/stdout) as it comes. IoError.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace nought
