@@ -29,7 +29,7 @@ void with_server(const std::string& model_dir, const std::vector<std::string>& c
   const Context context = Context::cpu();
   const auto self = make_self_communicator();
   LoadedModel model(options, *self, context);
-  ModelServer server(options, model, *self, context);
+  ModelServer server(options, model, *self);
   server.run([&](const std::atomic<bool>&) {
     use([&](const std::string& path, const Json& body) -> std::pair<int, Json> {
       Client client(server.port());

@@ -11,6 +11,7 @@
 #include "nought/io/group_blocks.h"
 #include "nought/io/packed_matrix.h"
 #include "nought/io/safetensors.h"
+#include "nought/kernels/rounded_inputs.h"
 #include "nought/kernels/weight.h"
 
 namespace nought::blocks_test {
@@ -93,6 +94,104 @@ TEST_F(Blocks, a_product_has_the_bits_of_that_of_the_decoded_weight_whatever_the
       const std::vector<float> few = product(a.slice(0, rows), weight).to_vector<float>();
       EXPECT_TRUE(std::equal(few.begin(), few.end(), expected.begin())) << rows << " rows";
     }
+  }
+}
+
+/// Rows in stretches of 256, each rounded to 127 steps of its largest magnitude.
+std::vector<float> rounded(std::span<const float> row) {
+  std::vector<float> values;
+  for (size_t at = 0; at < row.size(); at += 256) {
+    float largest = 0;
+    for (const float x : row.subspan(at, 256)) largest = std::max(largest, std::abs(x));
+    for (const float x : row.subspan(at, 256))
+      values.push_back(largest == 0 ? 0 : std::nearbyint(x * (127 / largest)) * (largest / 127));
+  }
+  return values;
+}
+
+class RoundedProducts : public Blocks {
+ protected:
+  void SetUp() override {
+    if (!can_round_inputs()) GTEST_SKIP() << "this CPU rounds no inputs";
+    kernels_ = make_rounding_cpu_kernels();
+  }
+  Tensor rounded_product(const MatMul& op) {
+    Stream stream;
+    kernels_->run(op, stream);
+    return op.c;
+  }
+  Tensor rounded_product(const Tensor& a, const Weight& b) {
+    return rounded_product({.a = a, .b = b, .c = empty({a.dim(0), b.dim(0)}, DType::f32), .transpose_b = true});
+  }
+  /// Q8_0 with codes and scales in tensors of their own.
+  Weight eight_bits(int64_t rows) {
+    Tensor codes = empty({rows, kColumns}, DType::i8), scales = empty({rows, kColumns / kCodeBlock}, DType::f16);
+    for (int64_t i = 0; i < codes.numel(); ++i) codes.data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 256 - 128);
+    for (int64_t i = 0; i < scales.numel(); ++i)
+      scales.data<f16_t>()[i] = f16_t(0.001f * static_cast<float>(i % 9 - 4));
+    return {codes, scales};
+  }
+  Tensor values_of(const Weight& eight_bits) {
+    Tensor values = empty(eight_bits.shape(), DType::f32);
+    for (int64_t i = 0; i < values.numel(); ++i)
+      values.data<float>()[i] = static_cast<float>(eight_bits.values.data<int8_t>()[i]) *
+                                static_cast<float>(eight_bits.scales.data<f16_t>()[i / kCodeBlock]);
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Kernels> kernels_;
+};
+
+TEST_F(RoundedProducts, are_those_of_rounded_rows_by_the_decoded_weight) {
+  const Tensor a = activations(70);
+  for (int64_t i = 0; i < 256; ++i) a.data<float>()[i] = 0;  // they have no scale
+  std::vector<Weight> weights = {eight_bits(40)};
+  for (const WeightFormat* format : types()) weights.push_back(weight_of(*format, 40));
+  for (const Weight& weight : weights) {
+    SCOPED_TRACE(weight.str());
+    const Tensor dense = weight.is_blocks() ? decoded(weight) : values_of(weight);
+    const Tensor rows = empty(a.shape(), DType::f32);
+    std::ranges::copy(rounded({a.data<float>(), static_cast<size_t>(a.numel())}), rows.data<float>());
+    const std::vector<float> expected = product(rows, dense).to_vector<float>();
+    const std::vector<float> whole = rounded_product(a, weight).to_vector<float>();
+    for (size_t i = 0; i < whole.size(); ++i) {
+      float most = 0;  // what is added up
+      for (int64_t p = 0; p < kColumns; ++p)
+        most += std::abs(rows.data<float>()[static_cast<int64_t>(i) / 40 * kColumns + p] *
+                         dense.data<float>()[static_cast<int64_t>(i) % 40 * kColumns + p]);
+      ASSERT_NEAR(whole[i], expected[i], 1e-5f * most) << i;
+    }
+    for (const int64_t count : {1, 3, 6}) {
+      const std::vector<float> few = rounded_product(a.slice(0, count), weight).to_vector<float>();
+      EXPECT_TRUE(std::equal(few.begin(), few.end(), whole.begin())) << "the bits of " << count << " rows";
+    }
+  }
+}
+
+TEST_F(RoundedProducts, add_biases_and_what_is_there_and_round_to_the_dtype) {
+  const Tensor wide = activations(3), a = empty(wide.shape(), DType::bf16), bias = empty({16}, DType::bf16);
+  for (int64_t i = 0; i < a.numel(); ++i) a.data<bf16_t>()[i] = bf16_t(wide.data<float>()[i]);
+  for (int64_t i = 0; i < 16; ++i) bias.data<bf16_t>()[i] = bf16_t(static_cast<float>(i));
+  const Weight weight = weight_of(weight_format("q4_k"), 16);
+  const std::vector<float> plain =
+      rounded_product({.a = a, .b = weight, .c = empty({3, 16}, DType::f32), .transpose_b = true}).to_vector<float>();
+  const Tensor c = empty({3, 16}, DType::bf16);
+  for (int64_t i = 0; i < c.numel(); ++i) c.data<bf16_t>()[i] = bf16_t(0.5f);
+  rounded_product({.a = a, .b = weight, .c = c, .bias = bias, .transpose_b = true, .accumulate = true});
+  for (int64_t i = 0; i < c.numel(); ++i)
+    EXPECT_EQ(static_cast<float>(c.data<bf16_t>()[i]),
+              static_cast<float>(bf16_t(plain[static_cast<size_t>(i)] + static_cast<float>(i % 16) + 0.5f)));
+}
+
+TEST_F(RoundedProducts, pass_on_what_is_no_number_and_leave_other_rows_alone) {
+  Tensor a = activations(2);
+  const std::vector<float> before = rounded_product(a, eight_bits(16)).to_vector<float>();
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    a.data<float>()[5] = broken;
+    const std::vector<float> after = rounded_product(a, eight_bits(16)).to_vector<float>();
+    EXPECT_TRUE(std::all_of(after.begin(), after.begin() + 16, [](float x) { return std::isnan(x); }));
+    EXPECT_TRUE(std::equal(after.begin() + 16, after.end(), before.begin() + 16));
   }
 }
 

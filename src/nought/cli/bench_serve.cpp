@@ -121,7 +121,7 @@ int run_bench_serve(const Invocation& invocation, BenchServeOptions options) {
       invocation, options.launch, [] {},
       [&](Communicator& self, const Context& context) {
         LoadedModel model(options, self, context);
-        ModelServer server(options, model, self, context);
+        ModelServer server(options, model, self);
         const int64_t least = options.load.prompt_tokens.least + options.load.answer_tokens.least;
         require<ConfigError>(least <= server.model().max_context,
                              "the context has {} tokens: prompt and answer need {}", server.model().max_context, least);

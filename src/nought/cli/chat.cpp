@@ -82,8 +82,8 @@ class Conversation {
         model_(options, self, context),
         template_(model_.chat_source(options.chat_template), model_.tokenizer()),
         tools_(tools_of(options.tools_file)),
-        generator_(model_.decoder(), context, model_.dtype(), room(), 1, options.generate.kv_dtype,
-                   make_speculation(options, model_, {.capacity = room(), .sequences = 1}, context)) {
+        generator_(model_.decoder(), model_.context(), model_.dtype(), room(), 1, options.generate.kv_dtype,
+                   make_speculation(options, model_, {.capacity = room(), .sequences = 1})) {
     model_.require_tokenizer();
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     use_generation_config(model_.folder(), options_, /*says=*/true);

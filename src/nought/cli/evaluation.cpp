@@ -115,7 +115,9 @@ EvaluatedModel::EvaluatedModel(EvalOptions options, Communicator& world, const C
   if (options.kv_dtype) decoder_->evaluate_as_cached(*options.kv_dtype);
   ShardedModel::Options sharding = plan_.layout.sharding_options();
   sharding.training = false;
-  model_ = std::make_unique<ShardedModel>(context, mesh_, *decoder_, sharding);
+  const Context kernels =
+      options.rounds_inputs ? context_for(Activations::int8, keep_stored_codes(source, *decoder_), context) : context;
+  model_ = std::make_unique<ShardedModel>(kernels, mesh_, *decoder_, sharding);
   model_->load(source.weights());
   engine_ = std::make_unique<Engine>(*model_);
   engine_->set_schedule(schedule_at(mesh_, plan_.layout.pipeline));

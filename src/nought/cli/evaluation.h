@@ -24,6 +24,7 @@ struct EvalOptions {
   AdapterFlags adapters;
   std::optional<int64_t> seq_length, batch_size;
   std::optional<DType> kv_dtype;  // keys and values are rounded as in a cache of this dtype
+  bool rounds_inputs = false;     // weights are kept as codes, and inputs rounded where they meet them
   LaunchOptions launch;
 
   /// The run of RUN.json, or an empty one, of this model and these files. A classifier's scores are evaluated by the

@@ -163,13 +163,12 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
   options.generate.speculation =
       make_speculation(options, model,
                        {.capacity = longest + options.generate.max_new_tokens,
-                        .sequences = std::clamp<int64_t>(std::ssize(prompts), 1, options.generate.batch)},
-                       context);
+                        .sequences = std::clamp<int64_t>(std::ssize(prompts), 1, options.generate.batch)});
   Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
                   world.rank() == 0);
   if (!options.logprobs.empty() && world.rank() == 0) printer.keep_log_probabilities();
   const auto begin = std::chrono::steady_clock::now();
-  const auto replies = generate(model.decoder(), context, model.dtype(), prompts, options.generate, printer);
+  const auto replies = generate(model.decoder(), model.context(), model.dtype(), prompts, options.generate, printer);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (world.rank() != 0) return;
   if (!options.logprobs.empty()) printer.write_log_probabilities(options.logprobs, replies);

@@ -44,6 +44,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
           ->capture_default_str()};
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
   add_kv_dtype_option(command, generate.kv_dtype);
+  add_activations_option(command, options.activations);
   add_speculation_options(command, options.speculation);
 }
 
@@ -202,13 +203,18 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
     : source_(find_model(options.model_dir, options.adapters, world, context)),
       adapters_(options.adapters.named()),
       choices_(source_, adapters_),
+      dtype_(computed_dtype(options.activations).value_or(source_.dtype())),
+      context_(context),
       mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(choices_.config(), {}, {}, ModelRanks(mesh_)) {
   source_.config().require_language_model(options.model_dir);
   if (world.rank() == 0) say_choice(source_.choice());
   const bool on_host = context.memory->device().is_host();
   const std::vector<KeptFormat> kept = keep_stored_codes(source_, decoder_, /*reads_blocks=*/on_host);
-  if (world.rank() == 0 && !kept.empty()) fmt::print(stderr, "[weights: kept as {}]\n", describe(kept));
+  context_ = context_for(options.activations, kept, context);
+  if (world.rank() == 0 && !kept.empty())
+    fmt::print(stderr, "[weights: kept as {}{}]\n", describe(kept),
+               rounds_inputs(context_) ? "; activations: int8 where they meet codes of GGUF or Q8_0" : "");
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(choices_);

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "nought/chat/chat_template.h"
+#include "nought/cli/activations.h"
 #include "nought/cli/launch.h"
 #include "nought/infer/generate.h"
 #include "nought/infer/generation_config.h"
@@ -53,6 +54,7 @@ struct GenerationOptions {
   std::string model_dir, tokenizer;
   AdapterFlags adapters;
   SpeculationFlags speculation;
+  Activations activations = Activations::automatic;
   std::vector<std::string> stops;  // texts that end a reply
   GenerateOptions generate;
   std::vector<const CLI::Option*> sampling_flags = {};  // --temperature and so on
@@ -89,7 +91,9 @@ class LoadedModel {
 
   Decoder& decoder() { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }
-  DType dtype() const { return source_.dtype(); }
+  DType dtype() const { return dtype_; }
+  /// What it is computed with.
+  const Context& context() const { return context_; }
   /// The adapters that requests choose from, in the order of the model's choices.
   const std::vector<NamedAdapter>& adapters() const { return adapters_; }
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
@@ -107,6 +111,8 @@ class LoadedModel {
   ModelSource source_;
   std::vector<NamedAdapter> adapters_;
   AdapterChoices choices_;
+  DType dtype_;
+  Context context_;
   Mesh mesh_;
   Decoder decoder_;
   std::unique_ptr<ShardedModel> model_;

@@ -124,20 +124,19 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
 namespace {
 
 /// Tokens are guessed by the rank alone that schedules.
-InferenceEngine::Options with_speculation(const ServeOptions& options, const LoadedModel& model,
-                                          const Context& context) {
+InferenceEngine::Options with_speculation(const ServeOptions& options, const LoadedModel& model) {
   InferenceEngine::Options engine = options.engine;
-  engine.speculation = make_speculation(options, model, engine.cache(), context);
+  engine.speculation = make_speculation(options, model, engine.cache());
   return engine;
 }
 
 }  // namespace
 
 struct ModelServer::Parts {
-  Parts(ServeOptions given, LoadedModel& model, Communicator& ranks, const Context& context)
+  Parts(ServeOptions given, LoadedModel& model, Communicator& ranks)
       : options(std::move(given)),
         served(options, model),
-        engine(model.decoder(), context, model.dtype(), with_speculation(options, model, context), &ranks),
+        engine(model.decoder(), model.context(), model.dtype(), with_speculation(options, model), &ranks),
         loop(engine, options.max_waiting, options.heartbeat),
         api(served.model(), loop, options.engine.capacity * options.engine.sequences, options.api),
         server(
@@ -165,8 +164,8 @@ ServeOptions fitted(ServeOptions options, LoadedModel& model) {
 
 }  // namespace
 
-ModelServer::ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks, const Context& context)
-    : parts_(std::make_unique<Parts>(fitted(std::move(options), model), model, ranks, context)) {}
+ModelServer::ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks)
+    : parts_(std::make_unique<Parts>(fitted(std::move(options), model), model, ranks)) {}
 ModelServer::~ModelServer() = default;
 
 const ServedModel& ModelServer::model() const { return parts_->served.model(); }
@@ -202,9 +201,9 @@ void ModelServer::run(const std::function<void(const std::atomic<bool>& failed)>
   if (waiting_error) std::rethrow_exception(waiting_error);
 }
 
-void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks, const Context& context) {
+void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks) {
   const InferenceEngine::Options engine = fitted(options, model).engine;
-  CachedDecoder(model.decoder(), context, model.dtype(), engine.cache(), &ranks).follow();
+  CachedDecoder(model.decoder(), model.context(), model.dtype(), engine.cache(), &ranks).follow();
 }
 
 }  // namespace nought

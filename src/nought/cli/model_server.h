@@ -37,9 +37,9 @@ std::vector<std::string> read_api_keys(const std::string& path);
 
 class ModelServer {
  public:
-  /// Listens at once. On rank 0 of those that share the model, which leads the others. The model, they and the context
-  /// outlive it.
-  ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks, const Context& context);
+  /// Listens at once. On rank 0 of those that share the model, which leads the others. The model and they outlive
+  /// it.
+  ModelServer(ServeOptions options, LoadedModel& model, Communicator& ranks);
   ~ModelServer();
   ModelServer(const ModelServer&) = delete;
   ModelServer& operator=(const ModelServer&) = delete;
@@ -56,6 +56,6 @@ class ModelServer {
 };
 
 /// What the other ranks do: they compute what the server's rank does, until it ends.
-void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks, const Context& context);
+void follow_server(const ServeOptions& options, LoadedModel& model, Communicator& ranks);
 
 }  // namespace nought

@@ -50,8 +50,8 @@ void announce(const ServeFlags& options, const ModelServer& server) {
 bool job_ends(const Communicator& world) { return world.size() > 1 && StopSignals::asked() == SIGTERM; }
 
 /// Serves on rank 0 until a signal.
-void serve(const ServeFlags& options, LoadedModel& model, Communicator& world, const Context& context) {
-  ModelServer server(options, model, world, context);
+void serve(const ServeFlags& options, LoadedModel& model, Communicator& world) {
+  ModelServer server(options, model, world);
   announce(options, server);
   try {
     server.run([&world](const std::atomic<bool>& failed) {
@@ -77,9 +77,9 @@ int run_serve(ServeFlags options, Communicator& world, const Context& context) {
   LoadedModel model(options, world, context, options.sizes);
   const StopSignals signals(/*announce=*/false);
   if (world.rank() == 0) {
-    serve(options, model, world, context);
+    serve(options, model, world);
   } else {
-    follow_server(options, model, world, context);
+    follow_server(options, model, world);
   }
   return StopSignals::asked();
 }

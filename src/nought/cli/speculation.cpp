@@ -9,17 +9,19 @@ namespace nought {
 
 namespace {
 
-GenerationOptions options_of_draft(const std::string& folder) {
+GenerationOptions options_of_draft(const GenerationOptions& of_model) {
   GenerationOptions options;
-  options.model_dir = folder;
+  options.model_dir = of_model.speculation.drafter;
+  if (of_model.activations != Activations::int8) options.activations = of_model.activations;  // it may have no codes
   return options;
 }
 
 /// A model that guesses, with all that it needs.
 class LoadedDrafter final : public Drafter {
  public:
-  LoadedDrafter(const std::string& folder, const LoadedModel& model, const CacheOptions& cache, const Context& context)
-      : self_(make_self_communicator()), draft_(options_of_draft(folder), *self_, context) {
+  LoadedDrafter(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache)
+      : self_(make_self_communicator()), draft_(options_of_draft(options), *self_, model.context()) {
+    const std::string& folder = options.speculation.drafter;
     const ModelConfig &guesses = draft_.decoder().config(), &draws = model.config();
     require<ConfigError>(
         guesses.vocab_size == draws.vocab_size,
@@ -30,7 +32,7 @@ class LoadedDrafter final : public Drafter {
                          folder);
     CacheOptions own = cache;
     own.capacity = std::min(cache.capacity, guesses.most_cached());
-    drafter_ = std::make_unique<ModelDrafter>(draft_.decoder(), context, draft_.dtype(), own);
+    drafter_ = std::make_unique<ModelDrafter>(draft_.decoder(), draft_.context(), draft_.dtype(), own);
   }
   std::vector<std::vector<int32_t>> guess(std::span<const DraftRequest> requests) override {
     return drafter_->guess(requests);
@@ -44,13 +46,12 @@ class LoadedDrafter final : public Drafter {
 
 }  // namespace
 
-Speculation make_speculation(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache,
-                             const Context& context) {
+Speculation make_speculation(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache) {
   const SpeculationFlags& flags = options.speculation;
   flags.check();
   if (flags.drafter.empty()) return {};
   if (flags.drafter == "lookup") return {.drafter = std::make_shared<LookupDrafter>(), .tokens = flags.tokens};
-  return {.drafter = std::make_shared<LoadedDrafter>(flags.drafter, model, cache, context), .tokens = flags.tokens};
+  return {.drafter = std::make_shared<LoadedDrafter>(options, model, cache), .tokens = flags.tokens};
 }
 
 }  // namespace nought

@@ -7,7 +7,6 @@ namespace nought {
 
 /// The drafter of these options; none without --speculative. cache: as large as that of the model. A model that guesses
 /// is loaded whole on the rank that asks for it. ConfigError if it has another vocabulary.
-Speculation make_speculation(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache,
-                             const Context& context);
+Speculation make_speculation(const GenerationOptions& options, const LoadedModel& model, const CacheOptions& cache);
 
 }  // namespace nought

@@ -13,6 +13,9 @@ namespace nought::cpu {
 NOUGHT_OPERATIONS(NOUGHT_DECLARE)
 #undef NOUGHT_DECLARE
 
+/// MatMul by rounded inputs, where there is such a kernel for its b (rounded_products.h), else run().
+void run_rounded(const MatMul& op);
+
 /// What multiplies large bf16 matrices on this machine, in words. ConfigError if NOUGHT_ISA is wrong (isa.h).
 std::string_view bf16_products();
 

@@ -1,6 +1,7 @@
 // Products of few rows by codes of 8 bits: within a block codes are summed before the scale multiplies them, so that a
 // code costs one multiply-add. The bits differ from those of large products, which decode codes first, in rounding.
 #include "nought/kernels/cpu/few_rows.h"
+#include "nought/kernels/cpu/finish_column.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
@@ -49,21 +50,6 @@ HWY_INLINE void dot_codes(const int8_t* codes, const float* scales, int64_t bloc
   for (int r = 0; r < kRows; ++r) sums[r] = hn::GetLane(hn::SumOfLanes(d, totals[r]));
 }
 
-/// Ends a column of c. sums: [m].
-template <class T>
-void finish_column(const Product& product, int64_t j, const float* sums) {
-  const float bias = product.bias == nullptr ? 0.0f : static_cast<float>(static_cast<const T*>(product.bias)[j]);
-  const auto finish = [&](auto* c) {
-    for (int64_t row = 0; row < product.sizes.m; ++row) {
-      auto& out = c[row * product.ldc + j];
-      const float sum = sums[row] + bias;
-      out =
-          static_cast<std::remove_reference_t<decltype(out)>>(product.accumulate ? sum + static_cast<float>(out) : sum);
-    }
-  };
-  product.output == DType::f32 ? finish(static_cast<float*>(product.c)) : finish(static_cast<T*>(product.c));
-}
-
 void dot_rows_of_codes(const Product& product, const float* x, int64_t begin, int64_t end) {
   const auto [m, n, k] = product.sizes;
   const int64_t blocks = k / kCodeBlock;
@@ -78,7 +64,9 @@ void dot_rows_of_codes(const Product& product, const float* x, int64_t begin, in
     int64_t row = 0;
     for (; row + 4 <= m; row += 4) dot_codes<4>(codes, scales, blocks, x + row * k, sums + row);
     for (; row < m; ++row) dot_codes<1>(codes, scales, blocks, x + row * k, sums + row);
-    visit(product.inputs, [&](auto tag) { finish_column<typename decltype(tag)::type>(product, j, sums); });
+    visit(product.inputs, [&](auto tag) {
+      finish_column<typename decltype(tag)::type>(product, {0, product.sizes.m}, j, sums);
+    });
   }
 }
 
