@@ -26,6 +26,7 @@ void write_export_record(const ExportRecord& record, const std::filesystem::path
     json["best_metric"] = best.at("value");
   }
   json["written_by"] = record.written_by;
+  if (!record.receipt.empty()) json["receipt"] = record.receipt;
   json["written_at"] = utc_now();
   write_text_atomically(folder / kRecordFile, json.dump(2) + "\n");
 }
@@ -37,8 +38,10 @@ std::optional<ExportRecord> read_export_record(const std::filesystem::path& fold
   if (!json.is_object() || !json.contains("format")) return std::nullopt;
   require_readable(folder / kRecordFile, json.at("format"), kRecordFormat);
   try {
-    ExportRecord record{
-        .step = json.at("global_step"), .written_by = json.at("written_by"), .written_at = json.at("written_at")};
+    ExportRecord record{.step = json.at("global_step"),
+                        .written_by = json.at("written_by"),
+                        .receipt = json.value("receipt", ""),
+                        .written_at = json.at("written_at")};
     if (json.contains("best_global_step"))
       record.best = BestModel::from_json({{"step", json.at("best_global_step")},
                                           {"metric", json.at("best_metric_name")},

@@ -17,6 +17,7 @@ struct ExportRecord {
   int64_t step = 0;                    // steps that the run had made
   std::optional<BestModel> best = {};  // given: the weights are those of this checkpoint
   std::string written_by = {};         // the program's version
+  std::string receipt = {};            // hash of the last line of the run's receipt; "": it has none
   std::string written_at = {};         // see utc_now(); write_export_record() sets it
 };
 

@@ -55,6 +55,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_top(app, invocation);
   add_compare(app, invocation);
   add_bisect(app, invocation);
+  add_verify(app, invocation);
   add_info(app, invocation);
   add_init(app, invocation);
   add_completion(app, invocation);

@@ -55,6 +55,7 @@ void add_report(CLI::App& app, Invocation& invocation);
 void add_top(CLI::App& app, Invocation& invocation);
 void add_compare(CLI::App& app, Invocation& invocation);
 void add_bisect(CLI::App& app, Invocation& invocation);
+void add_verify(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
 void add_init(CLI::App& app, Invocation& invocation);
 void add_completion(CLI::App& app, Invocation& invocation);

@@ -10,6 +10,7 @@
 #include "nought/base/text.h"
 #include "nought/checkpoint/checkpoint_contents.h"
 #include "nought/checkpoint/export_record.h"
+#include "nought/checkpoint/receipt.h"
 #include "nought/cli/tensor_info.h"
 #include "nought/io/file_format.h"
 #include "nought/text/tokenizer.h"
@@ -35,7 +36,7 @@ void add_checkpoint(const fs::path& path, OrderedJson& info) {
   info["format_of_checkpoint"] = contents.format;
   info["step"] = saved.step;
   info["skipped"] = saved.skipped;
-  for (const char* key : {"max_steps", "epoch", "tokens", "optimizer"})
+  for (const char* key : {"max_steps", "epoch", "tokens", "optimizer", kReceiptKey})
     if (saved.about.is_object() && saved.about.contains(key)) info[key] = saved.about.at(key);
   // Earlier versions did not say how many tokens; they follow from what had to be the same for every step.
   if (!info.contains("tokens") && saved.run.is_object() && saved.run.contains("seq_length"))
@@ -99,6 +100,7 @@ void add_weights(const fs::path& path, OrderedJson& info) {
   if (!record) return;
   info["step"] = record->step;
   if (record->best) info["best"] = best_json(*record->best);
+  if (!record->receipt.empty()) info[kReceiptKey] = record->receipt;
   info["written_by"] = record->written_by;
   info["written_at"] = record->written_at;
 }
@@ -214,6 +216,8 @@ std::string model_info_text(const OrderedJson& info) {
     line("written", text_of(info, "written_at") + (program.empty() ? "" : " by nought " + program));
   if (text_of(info, "written_at").empty() && info.contains("written_by") && !program.empty())
     line("written", "by " + program);
+  if (const std::string receipt = text_of(info, kReceiptKey); !receipt.empty())
+    line("receipt", "the line with the hash " + receipt + "; `nought verify` makes steps of it again");
   if (info.contains("format_of_checkpoint")) line("format", text_of(info, "format_of_checkpoint"));
   if (info.contains("checkpoints")) line("checkpoints", "of steps " + list_of(info, "checkpoints"));
   return text;

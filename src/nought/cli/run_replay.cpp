@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "nought/cli/own_program.h"
 #include "nought/cli/remote_calls.h"
 #include "nought/cli/stop_signals.h"
+#include "nought/config/elastic_ranks.h"
 
 extern char** environ;
 
@@ -28,12 +30,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
+int recorded_ranks(const RunFolder& run) {
+  const Json& starts = run.fact("/starts");  // mpirun may have started the ranks
+  return starts.is_array() && !starts.empty() ? static_cast<int>(number_in(starts.back(), "ranks")) : 1;
+}
+
 /// What the run was started with, without what says where it begins.
-std::vector<std::string> arguments_of(const RunFolder& run) {
+std::vector<std::string> arguments_of(const RunFolder& run, bool with_ranks) {
   const Json& recorded = run.fact("/arguments");
   require<ConfigError>(recorded.is_array() && recorded.size() >= 2 && recorded[0] == "train",
                        "{}: run_record.json does not say by which command the run was started", run.path.string());
-  const std::set<std::string> with_value{"--rewind", "--trace", "--within", "--min-steps"};
+  std::set<std::string> with_value{"--rewind", "--trace", "--within", "--min-steps"};
+  if (!with_ranks) with_value.insert({"--ranks", "--hostfile", "--restarts", "--min-ranks"});
   std::vector<std::string> words;
   for (size_t i = 0; i < recorded.size(); ++i) {
     const std::string word = recorded[i];
@@ -42,12 +50,27 @@ std::vector<std::string> arguments_of(const RunFolder& run) {
     else if (word != "--overwrite" && word != "--quiet")
       words.push_back(word);
   }
+  if (!with_ranks) return words;
   const bool has_ranks = std::find(words.begin(), words.end(), "--ranks") != words.end() ||
                          std::find(words.begin(), words.end(), "--hostfile") != words.end();
-  const Json& starts = run.fact("/starts");  // mpirun may have started the ranks
-  const auto ranks = starts.is_array() && !starts.empty() ? static_cast<int>(number_in(starts.back(), "ranks")) : 1;
-  if (!has_ranks && ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+  if (const int ranks = recorded_ranks(run); !has_ranks && ranks > 1)
+    words.insert(words.end(), {"--ranks", std::to_string(ranks)});
   return words;
+}
+
+/// What other ranks are told, so that they make the batch of the run. ConfigError if they can not.
+std::vector<std::string> settings_of_ranks(const RunFolder& run, const std::vector<std::string>& words, int ranks) {
+  std::vector<std::string> overrides;
+  for (size_t i = 2; i + 1 < words.size(); ++i)
+    if (words[i] == "--set") overrides.push_back(words[i + 1]);
+  const fs::path file = fs::path(run.text("/directory")) / words.at(1);
+  const ElasticRanks all = elastic_ranks(load_run_config(file.string(), overrides), recorded_ranks(run));
+  const auto found = std::ranges::find(all.choices, ranks, &ElasticRanks::Choice::ranks);
+  if (found != all.choices.end()) return found->settings;
+  std::vector<int> numbers;
+  for (const ElasticRanks::Choice& each : all.choices) numbers.push_back(each.ranks);
+  fail<ConfigError>("{} ranks cannot make the run of {} again, whose batch is {}: {} can", ranks, run.path.string(),
+                    all.train_batch, fmt::join(numbers, ", "));
 }
 
 std::vector<std::string> settings_of(const RunFolder& run, const ReplaySteps& steps, const fs::path& folder) {
@@ -84,8 +107,16 @@ std::string last_words(const std::string& text) {
 int replay_run(const RunFolder& run, const ReplaySteps& steps, const fs::path& folder) {
   // The paths of a run are those of the folder in which it was started.
   std::string command = fmt::format("cd {} && exec {}", shell_word(run.text("/directory")), shell_word(own_program()));
-  for (const std::string& word : arguments_of(run)) command += " " + shell_word(word);
-  for (const std::string& setting : settings_of(run, steps, folder)) command += " --set " + shell_word(setting);
+  const bool other_ranks = steps.ranks > 0 && steps.ranks != recorded_ranks(run);
+  const std::vector<std::string> words = arguments_of(run, !other_ranks);
+  for (const std::string& word : words) command += " " + shell_word(word);
+  std::vector<std::string> settings = settings_of(run, steps, folder);
+  settings.insert(settings.end(), steps.settings.begin(), steps.settings.end());
+  if (other_ranks) {
+    command += fmt::format(" --ranks {}", steps.ranks);
+    for (std::string& setting : settings_of_ranks(run, words, steps.ranks)) settings.push_back(std::move(setting));
+  }
+  for (const std::string& setting : settings) command += " --set " + shell_word(setting);
   const EndingSignals signals;
   Pipe err;
   const FileDescriptor null(::open("/dev/null", O_WRONLY | O_CLOEXEC));

@@ -3,6 +3,28 @@
 
 namespace nought {
 
+namespace {
+
+/// Updates between two lines of the receipt; 0: there is none.
+int64_t receipt_interval(Resolver& r) {
+  constexpr int64_t kDefault = 100;
+  const Json& receipt = r.config.training.receipt;
+  const std::string place = r.origins.place("training.receipt");
+  if (receipt.is_null() || receipt == false) return 0;
+  const bool counts = receipt.is_object() && receipt.size() == 1 && receipt.contains("every") &&
+                      receipt["every"].is_number_integer() && receipt["every"] >= 1;
+  require<ConfigError>(receipt == true || counts,
+                       "{}: expected true, false or {{\"every\": K}} with K at least 1, found {}", place,
+                       receipt.dump());
+  const TrainingConfig& t = r.config.training;
+  require<ConfigError>(!t.diloco.sync_every.given && !t.async_data_parallel.staleness.given,
+                       "{}: ranks that make steps of their own have no weights that all agree on: remove it, or {}",
+                       place, t.diloco.sync_every.given ? "training.diloco" : "training.async_data_parallel");
+  return counts ? receipt["every"].get<int64_t>() : kDefault;
+}
+
+}  // namespace
+
 void resolve_checks(Resolver& r) {
   const TrainingConfig& t = r.config.training;
   const auto alone = [&](const std::string& place) {
@@ -20,6 +42,8 @@ void resolve_checks(Resolver& r) {
     r.plan.weight_hash_interval = r.note(interval_key, interval);
     alone(interval.place);
   }
+  if (const int64_t every = receipt_interval(r); every > 0)
+    r.plan.receipt_every = r.note("receipt", r.section_value("training.receipt", every, true));
   if (const auto straggler = r.training("log_straggler", t.log_straggler); straggler.value) {
     r.plan.log_straggler = r.note("log_straggler", straggler);
     alone(straggler.place);

@@ -220,6 +220,7 @@ struct TrainingConfig {
   Setting<DistributedDebug> distributed_debug{DistributedDebug::off};
   Setting<double> spiky_loss_factor;
   Setting<int64_t> check_weight_hash_across_dp_replicas_interval{int64_t{0}};
+  Json receipt;
   Setting<bool> log_straggler{false};
   Setting<bool> delayed_update{false};
   Setting<int64_t> delayed_update_warmup_steps{int64_t{40}};
@@ -353,6 +354,11 @@ struct TrainingConfig {
       "updates between two comparisons of the ranks' parameters by hashes, which name the rank that differs and end "
       "the run; each save is preceded by one; optimizer states too at stage 0, gathered parameters at stage 3; 0 = "
       "none");
+    v("receipt", receipt,
+      "write receipt.jsonl: a chain of SHA-256 hashes over configuration, data, version and start weights, and every "
+      "so "
+      "many updates the loss, the gradient's norm, the samples and the weights, which `nought verify` computes again; "
+      "{\"every\": K}, or true for every 100; each checkpoint has a line, too; not given or false = none");
     v("log_straggler", log_straggler,
       "compare the ranks' times of forward, backward, communication and data every logging_steps, in metrics.jsonl and "
       "monitors, and name a rank that stays slower than the others");

@@ -112,6 +112,7 @@ struct RunPlan {
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   double spiky_loss_factor = 0;      // see Engine::repeat_spikes(); 0 = no step is repeated
   int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (diagnose/replicas.h); 0 = none
+  int64_t receipt_every = 0;         // updates between lines of receipt.jsonl (train/run_receipt.h); 0 = none
   bool log_straggler = false;        // compare the ranks' times every logging_steps (diagnose/stragglers.h)
   double gradient_factor = 1;        // see Engine
 

@@ -1,6 +1,7 @@
 #include "nought/train/run_saver.h"
 
 #include "nought/base/open_file.h"
+#include "nought/checkpoint/receipt.h"
 #include "nought/checkpoint/resume.h"
 #include "nought/checkpoint/run_files.h"
 #include "nought/comm/first_rank.h"
@@ -73,6 +74,12 @@ void RunSaver::resume(const fs::path& checkpoint, const CheckpointInfo& info) {
   if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;
 }
 
+void RunSaver::begin_receipt(const fs::path& checkpoint) {
+  if (plan_.receipt_every == 0) return;
+  receipt_.emplace(plan_, data_, model_, /*with_frozen=*/adapter_ == nullptr);
+  receipt_->begin(steps_.made(), fingerprint(), files_, checkpoint);
+}
+
 Json RunSaver::about() const {
   const int64_t steps = steps_.made();
   int64_t tokens = 0;
@@ -86,6 +93,7 @@ Json RunSaver::about() const {
     if (row.key == "optimizer") about["optimizer"] = row.value;
   if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))
     about["optimizer"] = custom->optimizer->name();
+  if (!link_.empty()) about[kReceiptKey] = link_;
   return about;
 }
 
@@ -138,6 +146,7 @@ void RunSaver::save(bool validated, bool last) {
   finish();
   steps_.drain();
   const int64_t step = steps_.made();
+  if (receipt_) link_ = receipt_->line_of(step);
   if (values_ != nullptr)
     if (std::string failure = save_values(); !failure.empty())
       return end({.step = step, .path = checkpoint_path(plan_.output_dir, step), .failure = std::move(failure)}, last);
@@ -152,9 +161,11 @@ void RunSaver::save(bool validated, bool last) {
   if (last || !plan_.layout.async_save) end(writer_.finish(), last);
 }
 
-void RunSaver::go_on() {
-  if (!writer_.under_way()) return;
+bool RunSaver::go_on(const StepReport& report) {
+  const bool added = receipt_ && receipt_->after_step(report);
+  if (!writer_.under_way()) return added;
   if (const std::optional<SaveOutcome> outcome = writer_.advance()) end(*outcome, /*last=*/false);
+  return added;
 }
 
 void RunSaver::finish() {
@@ -184,7 +195,7 @@ void RunSaver::compare(int64_t step, const Evaluation& evaluation) {
 }
 
 ExportRecord RunSaver::load_best() {
-  ExportRecord record{.step = steps_.made(), .written_by = plan_.program};
+  ExportRecord record{.step = steps_.made(), .written_by = plan_.program, .receipt = link_};
   if (!best_ || best_->step == record.step) return record;
   const fs::path path = found_by_first(world_, model_.context(), [&] {
     fs::path found = checkpoint_path(plan_.output_dir, best_->step);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "nought/base/json.h"
 #include "nought/checkpoint/best_model.h"
@@ -20,6 +21,7 @@
 #include "nought/train/adapter_run.h"
 #include "nought/train/policy_run.h"
 #include "nought/train/run_data.h"
+#include "nought/train/run_receipt.h"
 #include "nought/train/run_steps.h"
 #include "nought/train/value_model.h"
 
@@ -45,12 +47,15 @@ class RunSaver {
   /// Is told how each save ends, on all ranks.
   using Told = std::function<void(const SaveOutcome&)>;
   void tell(Told told) { told_ = std::move(told); }
+  /// Begins the run's receipt, or goes on with it from this checkpoint, if the plan asks for one. Collective.
+  void begin_receipt(const std::filesystem::path& checkpoint);
   /// Saves a checkpoint, and removes those beyond save_total_limit; where that happens beside the training, begins to,
   /// once the save before it has ended. validated: it will not be validated again. last: no step follows; then this
   /// waits, and a failure is an IoError. Collective, as are the next two.
   void save(bool validated, bool last);
-  /// After a step: whether a save under way has come further.
-  void go_on();
+  /// After a step: adds a line to the receipt if one is due, which it returns, and looks whether a save under way has
+  /// come further.
+  bool go_on(const StepReport& report);
   /// Waits for a save under way.
   void finish();
   void remove_old();
@@ -96,6 +101,8 @@ class RunSaver {
   CheckpointWriter writer_;
   Told told_;
   Json files_;
+  std::optional<RunReceipt> receipt_;
+  std::string link_;  // the hash of the line of the checkpoint that was saved last; "": there is none
   std::optional<BestModel> best_, best_before_;  // best_before_: but for the checkpoint that was compared last
   int failures_ = 0;                             // in a row
   int64_t saved_ = -1;

@@ -360,15 +360,15 @@ int Trainer::make_steps() {
   const RunSummary start = summary(steps_.made());
   tell([&](TrainObserver& observer) { observer.on_start(start); });
   if (!plan_.trace_file.empty()) recorder_.trace(std::min(start.first_step + kTracedStep, plan_.max_steps));
-
   steps_.apply_last_update();
+  saver_.begin_receipt(resumes(mode_) ? start_ : "");
   if (validation_put_off_ && calendar().validates_after(start.first_step)) validate();
   bool stop = false;
   while (!stop && steps_.made() < plan_.max_steps) {
     const StepReport report = step(start.flops_per_token);
     steps_.apply_last_update();
     tell([&](TrainObserver& observer) { observer.on_step(report); });
-    saver_.go_on();
+    if (saver_.go_on(report)) recorder_.forget();
     if (calendar().compares_replicas_after(report.step)) check_replicas();
     stop = report.stop || do_what_is_due(report.step);
   }

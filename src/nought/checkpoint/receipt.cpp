@@ -1,0 +1,105 @@
+#include "nought/checkpoint/receipt.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "nought/base/open_file.h"
+#include "nought/base/text.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/files.h"
+#include "nought/io/sha256.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The whole lines of the file, without their ends.
+std::vector<std::string> whole_lines(const std::string& text) {
+  std::vector<std::string> lines = split(text, '\n');
+  lines.pop_back();  // what is behind the last end is no line
+  return lines;
+}
+
+bool is_line(const Json& json) {
+  const auto has_text = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
+  return json.is_object() && has_text("previous") && has_text("kind") && has_text("weights") && json.contains("step") &&
+         json["step"].is_number_integer() && (json["kind"] == "start" || json["kind"] == "step");
+}
+
+/// IoError unless the text is a receipt whose chain holds.
+std::vector<ReceiptLine> read_chain(const fs::path& path, const std::string& text) {
+  std::vector<ReceiptLine> lines;
+  for (const std::string& line : whole_lines(text)) {
+    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const std::string place = fmt::format("{}: line {}", path.string(), lines.size() + 1);
+    require<IoError>(is_line(json), "{} is no line of a receipt", place);
+    if (lines.empty()) require_readable(path, json.value("format", Json()), kReceiptFormat);
+    require<IoError>(lines.empty() || json["previous"] == lines.back().hash,
+                     "{} does not hold the hash of the line before it: one of the two was changed", place);
+    lines.push_back({std::move(json), sha256_of(line)});
+  }
+  return lines;
+}
+
+/// The bytes are on disk when it returns. IoError.
+void append_durably(const fs::path& path, const std::string& bytes) {
+  const int file = open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  const bool written =
+      file >= 0 && ::write(file, bytes.data(), bytes.size()) == std::ssize(bytes) && ::fsync(file) == 0;
+  const std::error_code error(errno, std::generic_category());
+  if (file >= 0) ::close(file);
+  require<IoError>(written, "cannot write {}: {}", path.string(), error.message());
+}
+
+}  // namespace
+
+ReceiptWriter::ReceiptWriter(fs::path folder, std::string before)
+    : path_(std::move(folder) / kReceiptFile), last_(std::move(before)) {
+  with_io_errors(path_, [&] { fs::create_directories(path_.parent_path()); });
+  const std::optional<std::string> text = bytes_if_there(path_);
+  if (!text) {
+    append_durably(path_, "");
+    sync_folder(path_.parent_path());
+    return;
+  }
+  const std::vector<ReceiptLine> lines = read_chain(path_, *text);
+  const size_t whole = text->rfind('\n') == std::string::npos ? 0 : text->rfind('\n') + 1;
+  if (whole < text->size()) with_io_errors(path_, [&] { fs::resize_file(path_, whole); });
+  if (!lines.empty()) last_ = lines.back().hash;
+}
+
+std::string ReceiptWriter::add(OrderedJson line) {
+  line["previous"] = last_;
+  const std::string text = line.dump();
+  append_durably(path_, text + "\n");
+  return last_ = sha256_of(text);
+}
+
+Receipt::Receipt(const fs::path& folder) {
+  const fs::path path = folder / kReceiptFile;
+  const std::optional<std::string> text = bytes_if_there(path);
+  require<IoError>(text.has_value(), "{}: there is no receipt: training.receipt was not set in this run",
+                   path.string());
+  lines_ = read_chain(path, *text);
+  require<IoError>(!lines_.empty(), "{}: has no line", path.string());
+}
+
+const ReceiptLine* Receipt::find(std::string_view hash) const {
+  const auto found =
+      std::find_if(lines_.begin(), lines_.end(), [&](const ReceiptLine& each) { return each.hash == hash; });
+  return found == lines_.end() ? nullptr : &*found;
+}
+
+bool has_receipt(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / kReceiptFile, ignored);
+}
+
+}  // namespace nought
