@@ -97,13 +97,13 @@ TEST_F(Blocks, a_product_has_the_bits_of_that_of_the_decoded_weight_whatever_the
   }
 }
 
-/// Rows in stretches of 256, each rounded to 127 steps of its largest magnitude.
+/// Rows in stretches of 32, each rounded to 127 steps of its largest magnitude.
 std::vector<float> rounded(std::span<const float> row) {
   std::vector<float> values;
-  for (size_t at = 0; at < row.size(); at += 256) {
+  for (size_t at = 0; at < row.size(); at += 32) {
     float largest = 0;
-    for (const float x : row.subspan(at, 256)) largest = std::max(largest, std::abs(x));
-    for (const float x : row.subspan(at, 256))
+    for (const float x : row.subspan(at, 32)) largest = std::max(largest, std::abs(x));
+    for (const float x : row.subspan(at, 32))
       values.push_back(largest == 0 ? 0 : std::nearbyint(x * (127 / largest)) * (largest / 127));
   }
   return values;

@@ -1,8 +1,8 @@
 // Products of inputs that are rounded to 8 bits by codes: whole numbers are multiplied, and a code that is read costs a
 // fraction of what decoding it to fp32 does.
 //
-// A row of inputs has a scale for each 256 neighbours, their largest magnitude over 127, as llama.cpp has it for its K
-// types. Products of four codes are added as whole numbers, without an overflow, and then in fp32 along k: an element
+// A row of inputs has a scale for each 32 neighbours, their largest magnitude over 127.
+// Products of four codes are added as whole numbers, without an overflow, and then in fp32 along k: an element
 // depends on its row, its column and k alone, as in every other product (gemm.h), and instruction sets agree to the
 // bit.
 #pragma once
