@@ -69,8 +69,21 @@ TEST(AdapterModules, experts_and_routers_are_parameters_of_a_layer) {
   EXPECT_NE(chosen(R"({"r": 2, "target_modules": ["gate"]})", "open/mixtral").find("model.layers.0.mlp.gate"), nullptr);
 }
 
+TEST(AdapterModules, experts_in_one_tensor_are_adapted_as_others_are) {
+  for (const char* family : {"open/gpt_oss", "open/llama4_text"}) {
+    const ModelAdapter adapter = chosen(
+        R"({"r": 2, "target_modules": ["q_proj"], "target_parameters": ["gate_up_proj", "router.weight"]})", family);
+    const std::string mlp =
+        family == std::string("open/gpt_oss") ? "model.layers.1.mlp" : "model.layers.1.feed_forward";
+    ASSERT_NE(adapter.find(mlp + ".experts.gate_up_proj"), nullptr) << family;
+    EXPECT_TRUE(adapter.find(mlp + ".experts.gate_up_proj")->of_experts);
+    EXPECT_EQ(adapter.find(mlp + ".experts.down_proj"), nullptr);
+    EXPECT_NE(adapter.find(mlp + ".router"), nullptr);
+  }
+}
+
 TEST(AdapterModules, all_linear_means_experts_where_peft_means_them) {
-  for (const char* family : {"open/mixtral", "open/qwen3_moe"}) {
+  for (const char* family : {"open/mixtral", "open/qwen3_moe", "open/glm4_moe", "open/olmoe", "open/qwen3_next"}) {
     const ModelAdapter adapter = chosen(R"({"r": 4, "lora_alpha": 2, "target_modules": "all-linear"})", family);
     const LowRank* up = adapter.find("model.layers.1.mlp.experts.gate_up_proj");
     ASSERT_NE(up, nullptr) << family;
@@ -85,9 +98,19 @@ TEST(AdapterModules, all_linear_means_experts_where_peft_means_them) {
   EXPECT_EQ(shared.find("model.layers.1.mlp.gate"), nullptr);
 }
 
+/// As peft has it.
+TEST(AdapterModules, the_gate_of_a_shared_expert_takes_a_rank_above_its_one_output) {
+  const ModelAdapter adapter = chosen(R"({"r": 4, "target_modules": "all-linear"})", "open/qwen2_moe");
+  ASSERT_NE(adapter.find("model.layers.0.mlp.shared_expert_gate"), nullptr);
+  EXPECT_EQ(adapter.find("model.layers.0.mlp.shared_expert_gate")->rank, 4);
+}
+
 TEST(AdapterModules, families_have_pefts_defaults_or_are_asked_for_names) {
   EXPECT_EQ(layers("{}").size(), 4u);
   EXPECT_EQ(layers("{}", "open/gpt_neox").front(), "gpt_neox.layers.0.attention.query_key_value");
+  EXPECT_THAT(layers(R"({"r": 2, "layers_to_transform": 0})", "open/phi"),
+              UnorderedElementsAre("model.layers.0.mlp.fc1", "model.layers.0.mlp.fc2",
+                                   "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"));
   EXPECT_THAT(error_of("{}", "open/olmo2"), HasSubstr("peft has no default for olmo2: write \"all-linear\", or names"));
 }
 
@@ -129,8 +152,8 @@ TEST(AdapterModules, what_matches_nothing_or_cannot_be_is_named) {
   EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "target_parameters": ["up_proj"]})", "open/qwen3_moe"),
               HasSubstr("target_parameters \"up_proj\" matches no parameter of this qwen3_moe model"));
   EXPECT_THAT(error_of(R"({"target_parameters": ["down_proj"]})"), HasSubstr("which has no experts: remove it"));
-  EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "target_parameters": ["down_proj"]})", "open/gpt_oss"),
-              HasSubstr("whose experts are stored as one tensor"));
+  EXPECT_THAT(error_of(R"({"target_modules": ["q_proj", "project_in"]})", "open/opt_post"),
+              HasSubstr("\"project_in\" is between rows of tokens and hidden states, where no adapter is added"));
   EXPECT_THAT(error_of(R"({"r": 1000})"), HasSubstr("is above that of its matrix"));
   EXPECT_THAT(error_of(R"({"target_modules": ["q_proj"], "layers_to_transform": [9]})"), HasSubstr("chooses no layer"));
 }

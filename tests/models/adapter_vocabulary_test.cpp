@@ -56,6 +56,9 @@ TEST(AdapterVocabulary, what_cannot_be_is_named) {
               HasSubstr("two lists for model.embed_tokens"));
   EXPECT_THAT(error_of(R"("trainable_token_indices": [1], "modules_to_save": ["embed_tokens"])"),
               HasSubstr("model.embed_tokens is among modules_to_save or target_modules"));
+  EXPECT_THAT(error_of(R"("trainable_token_indices": {"lm_head": [1]})", "open/phi"),
+              HasSubstr("of lm_head of a phi model, which has a bias"));
+  EXPECT_EQ(chosen(R"("trainable_token_indices": [1])", "open/phi").tokens.size(), 1u) << "of its table alone";
 }
 
 TEST(AdapterVocabulary, a_table_that_is_trained_whole_stays_the_head_if_asked) {

@@ -133,8 +133,9 @@ TEST_P(AdapterGolden, merged_weights_do_not_depend_on_how_they_are_read) {
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGolden,
                          ::testing::Values("lora/llama", "lora/gpt2", "lora/experts", "lora/embedding", "lora/dora",
                                            "lora/dora_gpt2", "lora/bias", "lora/tied", "lora/tied_table", "lora/fused",
-                                           "lora/mixtral_all", "lora/head", "lora/tokens", "lora/tokens_tied",
-                                           "lora/tokens_head", "lora/tokens_gemma", "lora/tie_save"),
+                                           "lora/mixtral_all", "lora/gpt_oss_experts", "lora/llama4_experts",
+                                           "lora/head", "lora/tokens", "lora/tokens_tied", "lora/tokens_head",
+                                           "lora/tokens_gemma", "lora/tie_save"),
                          test::name_of_folder<const char*>);
 
 }  // namespace

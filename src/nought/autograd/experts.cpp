@@ -60,64 +60,75 @@ void weight_gradients(const Context& context, const std::vector<Interval>& block
   }
 }
 
-Tensor shrunk(const Context& context, const Tensor& x, const Tensor& a, double scale) {
-  Tensor z = context.empty({x.rows(), a.dim(0)}, x.dtype(), Category::workspace);
-  context.run(MatMul{.a = x, .b = a, .c = z, .transpose_b = true});
-  if (scale != 1) context.run(Scale{.x = z, .factor = scale});
-  return z;
+/// What an adapter has of one expert.
+struct LowRankOfExpert {
+  Tensor shrink, expand;
+  double scale;
+  bool out_in;
+
+  int64_t rank() const { return shrink.dim(out_in ? 0 : 1); }
+  /// scale * (x -> rank), with expand's inputs as columns.
+  void shrunk(const Context& context, const Tensor& x, const Tensor& z) const {
+    context.run(MatMul{.a = x, .b = shrink, .c = z, .transpose_b = out_in});
+    if (scale != 1) context.run(Scale{.x = z, .factor = scale});
+  }
+  /// scale * the gradient of what shrink gives.
+  void shrunk_gradient(const Context& context, const Tensor& dy, const Tensor& d) const {
+    context.run(MatMul{.a = dy, .b = expand, .c = d, .transpose_b = !out_in});
+    if (scale != 1) context.run(Scale{.x = d, .factor = scale});
+  }
+};
+
+/// body(what is added to an expert, its block) for each expert that has rows.
+void for_each_low_rank(const std::vector<Interval>& blocks, const ExpertLowRank& added,
+                       const std::function<void(const LowRankOfExpert&, Interval)>& body) {
+  if (!added.defined()) return;
+  const Tensor shrink = added.shrink.value(), expand = added.expand.value();
+  for (size_t e = 0; e < blocks.size(); ++e)
+    if (!blocks[e].empty()) body({part_of(shrink, e), part_of(expand, e), added.scale, added.out_in}, blocks[e]);
 }
 
-/// c[block] += scale * (x[block] A_e^T) B_e^T for every expert's block of rows.
+/// c[block] += what is added of x[block], for every expert's block of rows.
 void add_low_rank(const Context& context, const std::vector<Interval>& blocks, const Tensor& x,
                   const ExpertLowRank& added, const Tensor& c) {
-  if (!added.defined()) return;
-  for (size_t e = 0; e < blocks.size(); ++e) {
-    const auto [begin, end] = blocks[e];
-    if (begin == end) continue;
-    context.run(MatMul{.a = shrunk(context, x.slice(begin, end), part_of(added.a.value(), e), added.scale),
-                       .b = part_of(added.b.value(), e),
-                       .c = c.slice(begin, end),
-                       .transpose_b = true,
-                       .accumulate = true});
-  }
+  for_each_low_rank(blocks, added, [&](const LowRankOfExpert& of, Interval block) {
+    const Tensor z = context.empty({block.size(), of.rank()}, x.dtype(), Category::workspace);
+    of.shrunk(context, x.slice(block.begin, block.end), z);
+    context.run(MatMul{
+        .a = z, .b = of.expand, .c = c.slice(block.begin, block.end), .transpose_b = of.out_in, .accumulate = true});
+  });
 }
 
-/// dx[block] += scale * (dy[block] B_e) A_e.
+/// dx[block] += what dy[block] gives.
 void add_low_rank_dx(const Context& context, const std::vector<Interval>& blocks, const Tensor& dy,
                      const ExpertLowRank& added, const Tensor& dx) {
-  if (!added.defined()) return;
-  for (size_t e = 0; e < blocks.size(); ++e) {
-    const auto [begin, end] = blocks[e];
-    if (begin == end) continue;
-    const Tensor a = part_of(added.a.value(), e), rows = dy.slice(begin, end);
-    const Tensor d = context.empty({end - begin, a.dim(0)}, dy.dtype(), Category::workspace);
-    context.run(MatMul{.a = rows, .b = part_of(added.b.value(), e), .c = d});
-    if (added.scale != 1) context.run(Scale{.x = d, .factor = added.scale});
-    context.run(MatMul{.a = d, .b = a, .c = dx.slice(begin, end), .accumulate = true});
-  }
+  for_each_low_rank(blocks, added, [&](const LowRankOfExpert& of, Interval block) {
+    const Tensor d = context.empty({block.size(), of.rank()}, dy.dtype(), Category::workspace);
+    of.shrunk_gradient(context, dy.slice(block.begin, block.end), d);
+    context.run(MatMul{
+        .a = d, .b = of.shrink, .c = dx.slice(block.begin, block.end), .transpose_b = !of.out_in, .accumulate = true});
+  });
 }
 
-/// The gradients of A and B of every expert; 0 without tokens.
+/// The gradients of both factors of every expert; 0 without tokens.
 void low_rank_gradients(Gradients& gradients, const std::vector<Interval>& blocks, const Tensor& x, const Tensor& dy,
                         const ExpertLowRank& added) {
   if (!added.defined() || !added.trained()) return;
   const Context& context = gradients.context();
-  const Tensor a = added.a.value(), b = added.b.value();
-  const Tensor z = context.empty({x.rows(), a.dim(1)}, x.dtype(), Category::workspace),
+  const int64_t rank = added.shrink.shape()[added.out_in ? 1 : 2];
+  const Tensor z = context.empty({x.rows(), rank}, x.dtype(), Category::workspace),
                d = context.empty(z.shape(), x.dtype(), Category::workspace);
-  for (size_t e = 0; e < blocks.size(); ++e) {
-    const auto [begin, end] = blocks[e];
-    if (begin == end) continue;
-    context.copy(shrunk(context, x.slice(begin, end), part_of(a, e), added.scale), z.slice(begin, end));
-    context.run(MatMul{.a = dy.slice(begin, end), .b = part_of(b, e), .c = d.slice(begin, end)});
-  }
-  if (added.scale != 1) context.run(Scale{.x = d, .factor = added.scale});
-  gradients.later(added.b, [z, dy, blocks](const Context& on, const GradSink& sink) {
-    weight_gradients(on, blocks, z, dy, /*out_in=*/true, sink);
+  for_each_low_rank(blocks, added, [&](const LowRankOfExpert& of, Interval block) {
+    of.shrunk(context, x.slice(block.begin, block.end), z.slice(block.begin, block.end));
+    of.shrunk_gradient(context, dy.slice(block.begin, block.end), d.slice(block.begin, block.end));
   });
-  gradients.later(added.a, [x, d, blocks](const Context& on, const GradSink& sink) {
-    weight_gradients(on, blocks, x, d, /*out_in=*/true, sink);
-  });
+  const auto form = [&](const ParameterView& factor, const Tensor& in, const Tensor& out) {
+    gradients.later(factor, [in, out, blocks, out_in = added.out_in](const Context& on, const GradSink& sink) {
+      weight_gradients(on, blocks, in, out, out_in, sink);
+    });
+  };
+  form(added.expand, z, dy);
+  form(added.shrink, x, d);
 }
 
 void bias_gradients(Gradients& gradients, const std::vector<Interval>& blocks, const Tensor& dy,

@@ -118,15 +118,18 @@ struct ExpertRows {
 /// Runs GroupByExpert and waits for its counts, which say where the blocks lie. capacity 0: unlimited.
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity);
 
+/// What is added to the products of each expert: y += scale * (x -> rank) -> outputs.
+struct ExpertLowRank {
+  ParameterView shrink, expand;  // out_in: [E, rank, in], [E, out, rank]; else [E, in, rank], [E, rank, out].
+                                 // Undefined: nothing is added
+  double scale = 1;
+  bool out_in = true;
+
+  bool defined() const { return shrink.defined(); }
+  bool trained() const { return shrink.trained() || expand.trained(); }
+};
 /// The weights of all experts. out_in: gate_up [E, 2F, H], down [E, H, F]; in_out: [E, H, 2F] and [E, F, H]. Biases,
 /// [E, 2F] and [E, H], may be undefined.
-struct ExpertLowRank {
-  ParameterView a, b;  // [E, rank, in], [E, out, rank]; undefined: nothing is added
-  double scale = 1;
-
-  bool defined() const { return a.defined(); }
-  bool trained() const { return a.trained() || b.trained(); }
-};
 struct ExpertWeights {
   WeightView gate_up = {}, down = {};
   ParameterView gate_up_bias = {}, down_bias = {};

@@ -16,7 +16,9 @@ ExpertModules expert_modules(const WeightNames::Layer& names) {
 }
 
 bool all_linear_means_experts(const ModelConfig& config) {
-  constexpr auto kFamilies = std::to_array<std::string_view>({"mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3"});
+  constexpr auto kFamilies =
+      std::to_array<std::string_view>({"deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "minimax_m2",
+                                       "mixtral", "olmoe", "qwen3_moe", "qwen3_next"});
   for (const std::string_view family : kFamilies)
     if (config.family == family) return true;
   return false;
@@ -32,7 +34,7 @@ AdapterConfig with_all_experts(AdapterConfig adapter) {
 
 std::map<std::string, ExpertPart> expert_parts(const ModelConfig& config) {
   std::map<std::string, ExpertPart> parts;
-  if (!config.experts) return parts;
+  if (!config.experts || config.experts->storage != ExpertStorage::separate) return parts;
   const int64_t width = config.experts->intermediate_size;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (!config.has_experts(layer)) continue;

@@ -58,9 +58,10 @@ int64_t layer_index(std::string_view name, const std::vector<std::string>& names
 
 /// peft's default targets.
 std::vector<std::string> targets_of_family(const std::string& family) {
-  static const std::set<std::string_view> kQueryAndValue{"llama",  "mistral",     "mixtral", "gemma",
-                                                         "gemma2", "gemma3_text", "qwen2",   "qwen3"};
+  static const std::set<std::string_view> kQueryAndValue{"llama",       "mistral", "mixtral", "gemma", "gemma2",
+                                                         "gemma3_text", "opt",     "qwen2",   "qwen3"};
   if (kQueryAndValue.contains(family)) return {"q_proj", "v_proj"};
+  if (family == "phi") return {"fc1", "fc2", "q_proj", "v_proj"};
   if (family == "gpt2") return {"c_attn"};
   if (family == "gpt_neox") return {"query_key_value"};
   return {};
@@ -97,12 +98,15 @@ std::vector<AdaptableLayer> gates_of(const ModelConfig& config) {
   return gates;
 }
 
+/// But for what lies between rows of tokens and hidden states.
 std::vector<AdaptableLayer> layers_of(const Decoder& decoder, WeightLayout layout) {
+  const WeightNames names = WeightNames::of(decoder.config());
   std::vector<AdaptableLayer> layers;
   for (const auto& unit : decoder.units())
     for (const Parameter& parameter : unit->parameters()) {
       const std::string_view name = layer_of(parameter.name, kWeightOfLayer);
       if (parameter.role != ParameterRole::matrix || name.empty()) continue;
+      if (name == names.project_in || name == names.project_out) continue;
       const Shape& shape = parameter.placement.global;
       const bool out_in = layout == WeightLayout::out_in;
       layers.push_back({std::string(name), shape[out_in ? 1 : 0], shape[out_in ? 0 : 1]});
@@ -146,8 +150,7 @@ class Resolver {
   /// Routers, and the gates of shared experts.
   void add_gates(const LayerChoice& targets) {
     for (const AdaptableLayer& gate : gates_of(config_)) {
-      if (adapter_.targets_all() ? gate.out > 1 || all_linear_means_experts(config_) : !chosen(targets, gate.name))
-        continue;
+      if (adapter_.targets_all() ? gate.out > 1 : !chosen(targets, gate.name)) continue;
       if (!excluded(gate.name)) add_alone(gate.name, rank_and_scale(gate));
     }
   }
@@ -173,10 +176,6 @@ class Resolver {
       };
       const std::string gate_up = modules.experts + std::string(kGateUpOfExperts),
                         down = modules.experts + std::string(kDownOfExperts);
-      require<ConfigError>(experts.storage == ExpertStorage::separate || adapter_.parameters.empty(),
-                           "{}: target_parameters of a {} model, whose experts are stored as one tensor, are not "
-                           "supported yet: remove it",
-                           place_, config_.family);
       add(gate_up, gate_up, hidden, 2 * width, true);
       add(down, down, width, hidden, true);
       add(modules.router + ".weight", modules.router, hidden, experts.num_experts, false);
@@ -257,7 +256,8 @@ class Resolver {
 
   LowRank rank_and_scale(const AdaptableLayer& layer) const {
     const int64_t rank = pattern_value(adapter_.rank_pattern, layer.name, adapter_.r);
-    require<ConfigError>(rank <= std::min(layer.in, layer.out),
+    // The gate of a shared expert has one output, and peft gives it the rank of all.
+    require<ConfigError>(layer.out == 1 || rank <= std::min(layer.in, layer.out),
                          "{}: rank {} of {} is above that of its matrix, which is {} x {}: choose at most {}", place_,
                          rank, layer.name, layer.out, layer.in, std::min(layer.in, layer.out));
     require<ConfigError>(adapter_.start != AdapterStart::orthogonal || rank % 2 == 0,
@@ -295,7 +295,7 @@ class Resolver {
       for (const Parameter& parameter : unit->parameters()) {
         const std::string layer = layer_or_name(parameter);
         if (!ends_in(layer, target)) continue;
-        fail<ConfigError>("{}: target_modules \"{}\" is {} what has no adapter: remove it", place_, one_line(target),
+        fail<ConfigError>("{}: target_modules \"{}\" is {}: remove it", place_, one_line(target),
                           kind_of(parameter.role));
       }
   }
@@ -303,9 +303,11 @@ class Resolver {
   static std::string_view kind_of(ParameterRole role) {
     switch (role) {
       case ParameterRole::expert:
-        return "of experts, which target_parameters names (gate_up_proj, down_proj), or";
+        return "of experts, which target_parameters names (gate_up_proj, down_proj)";
+      case ParameterRole::matrix:
+        return "between rows of tokens and hidden states, where no adapter is added";
       default:
-        return "no matrix of a product,";
+        return "no matrix of a product";
     }
   }
 

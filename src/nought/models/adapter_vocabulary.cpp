@@ -34,10 +34,10 @@ void add_tokens(const AdapterConfig& adapter, const ModelConfig& config, const s
                          "{}: {} is among modules_to_save or target_modules, and in trainable_token_indices: leave it "
                          "out of one of them",
                          place, layer);
-    require<ConfigError>(!config.head_bias,
-                         "{}: trainable_token_indices of a {} model, whose head has a bias, is not "
-                         "supported yet: remove it",
-                         place, config.family);
+    require<ConfigError>(!config.head_bias || (layer != of.head && !config.tie_word_embeddings),
+                         "{}: trainable_token_indices of {} of a {} model, which has a bias, is not supported yet: "
+                         "remove it",
+                         place, of.head, config.family);
     require<ConfigError>(chosen.tokens.emplace(layer, tokens).second,
                          "{}: trainable_token_indices has two lists for {}", place, layer);
   }

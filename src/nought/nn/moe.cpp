@@ -74,6 +74,31 @@ ExpertWeights declare_halves(Unit& unit, const Moe::Options& o) {
           .out_in = false};
 }
 
+/// What an adapter adds to a product of every expert. Its factors are cut as the inputs and outputs of the weight.
+ExpertLowRank declare_low_rank(Unit& unit, const Moe::Options& o, const std::string& name, const LowRank& of,
+                               int64_t in, int64_t out, bool cuts_outputs) {
+  require(o.tiles.empty(), "{}: an adapter of tiles", o.experts);
+  // peft takes the dimensions of a parameter for [experts, out, in] unless the module says otherwise, as that of
+  // `fused` does: B A is then all the same added to the parameter, and A is what gives the outputs.
+  const bool out_in = o.storage != ExpertStorage::halves;
+  const auto declare = [&](bool of_inputs) {
+    const int64_t extent = of_inputs ? in : out;
+    const bool is_a = of_inputs == out_in, is_cut = of_inputs != cuts_outputs;
+    ExpertRanks::Whole whole{
+        .global = is_a ? Shape{o.num_experts, of.rank, extent} : Shape{o.num_experts, extent, of.rank},
+        .partial = !is_cut};
+    if (is_cut) whole.dim = is_a ? 2 : 1;
+    // Pairs of gate and up stay together, or all gates lie before all ups.
+    if (is_cut && !of_inputs && o.storage == ExpertStorage::fused) whole.granule = 2;
+    if (is_cut && !of_inputs && o.storage != ExpertStorage::fused) whole.fused = {out / 2, out / 2};
+    const char factor = is_a ? 'A' : 'B';
+    return o.ranks.add_all(unit, low_rank_name(name, factor), whole, start_of_factor(of, factor, out_in ? in : out),
+                           ParameterRole::adapter);
+  };
+  const ParameterView a = declare(out_in), b = declare(!out_in);
+  return {.shrink = out_in ? a : b, .expand = out_in ? b : a, .scale = of.scale, .out_in = out_in};
+}
+
 }  // namespace
 
 Moe::Moe(Unit& unit, const Options& o)
@@ -127,30 +152,14 @@ void Moe::declare_adapter(Unit& unit, const Options& o) {
   };
   router_added_ = gate(o.adapted_router, o.num_experts);
   if (!o.shared_gate.empty()) shared_gate_added_ = gate(o.adapted_shared_gate, 1);
-  const auto declare = [&](const std::string& name, int64_t out, int64_t in, bool cuts_outputs) {
+  const auto declare = [&](const std::string& name, int64_t in, int64_t out, bool cuts_outputs) {
     const LowRank* of = o.adapter->find(o.adapted_experts + name);
-    if (of == nullptr) return ExpertLowRank{};
-    require(o.storage == ExpertStorage::separate && o.tiles.empty(), "{}: an adapter of fused experts or of tiles",
-            o.experts);
-    const Init a = start_of_factor(*of, 'A', in), b = start_of_factor(*of, 'B', in);
-    const ExpertRanks::Whole outputs{
-        .global = {o.num_experts, out, of->rank},
-        .dim = cuts_outputs ? std::optional(1) : std::nullopt,
-        .fused = cuts_outputs ? std::vector<int64_t>{out / 2, out / 2} : std::vector<int64_t>{},
-        .partial = !cuts_outputs};
-    const ExpertRanks::Whole inputs{.global = {o.num_experts, of->rank, in},
-                                    .dim = cuts_outputs ? std::nullopt : std::optional(2),
-                                    .partial = cuts_outputs};
-    const auto add = [&](char factor, const ExpertRanks::Whole& whole, const Init& init) {
-      return o.ranks.add_all(unit, low_rank_name(o.adapted_experts + name, factor), whole, init,
-                             ParameterRole::adapter);
-    };
-    const ParameterView first = add('A', inputs, a);
-    return ExpertLowRank{.a = first, .b = add('B', outputs, b), .scale = of->scale};
+    return of == nullptr ? ExpertLowRank{}
+                         : declare_low_rank(unit, o, o.adapted_experts + name, *of, in, out, cuts_outputs);
   };
   ExpertWeights& weights = parts_.front().weights;
-  weights.gate_up_added = declare(".gate_up_proj", 2 * o.intermediate, o.hidden, true);
-  weights.down_added = declare(".down_proj", o.hidden, o.intermediate, false);
+  weights.gate_up_added = declare(".gate_up_proj", o.hidden, 2 * o.intermediate, true);
+  weights.down_added = declare(".down_proj", o.intermediate, o.hidden, false);
 }
 
 Var Moe::logits_of(Tape& tape, const Var& x, const ParameterView& router, const ParameterView& bias,

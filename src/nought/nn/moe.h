@@ -65,7 +65,7 @@ class Moe {
     TensorRanks slicing = {};  // x and the result are slices of the tokens of so many ranks
 
     /// What it adds to the router and to the experts' products, by their names in peft: NAME of the former, and
-    /// PREFIX.gate_up_proj and PREFIX.down_proj, of all experts; null: nothing. Of separate experts alone.
+    /// PREFIX.gate_up_proj and PREFIX.down_proj, of all experts; null: nothing.
     const ModelAdapter* adapter = nullptr;
     std::string adapted_router, adapted_experts, adapted_shared_gate;  // NAME, PREFIX, and NAME of shared_gate
   };

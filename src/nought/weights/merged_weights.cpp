@@ -14,6 +14,7 @@ MergedWeights::MergedWeights(const Model& model, const ModelConfig& config, std:
   const bool of_experts = std::any_of(adapter_.layers.begin(), adapter_.layers.end(),
                                       [](const auto& each) { return each.second.of_experts; });
   if (of_experts) experts_ = expert_parts(config);
+  if (config.experts && config.experts->storage == ExpertStorage::halves) experts_layout_ = WeightLayout::out_in;
   for (int64_t i = 0; i < config.num_layers; ++i)
     if (config.has_experts(i)) {
       const WeightNames::Layer names = WeightNames::of(config).layer(i);
@@ -56,6 +57,7 @@ const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) c
   if (last_.of == weight.name) return &last_;
   if (const auto part = experts_.find(weight.name); part != experts_.end())
     return change_of_expert(weight, part->second);
+  if (const LowRank* experts = adapter_.find(weight.name)) return change_of_experts(weight, *experts);
   std::string layer(layer_of(weight.name, kWeightOfLayer));
   if (const auto router = routers_.find(layer); router != routers_.end()) layer = router->second;
   if (const auto tokens = adapter_.tokens.find(layer); tokens != adapter_.tokens.end()) {
@@ -74,8 +76,8 @@ const MergedWeights::Change* MergedWeights::change_of(const Parameter& weight) c
       is_table ? WeightFactors{a, transposed(b, *context_.memory), of->scale}
                : weight_factors(a, b, weight.role == ParameterRole::matrix ? layout_ : WeightLayout::out_in, of->scale,
                                 *context_.memory);
-  last_ = {.of = weight.name, .factors = std::move(factors), .whole = {}};
-  if (of->decomposed) last_.whole = decomposed(weight, last_.factors);
+  last_ = {.of = weight.name, .factors = {std::move(factors)}, .whole = {}};
+  if (of->decomposed) last_.whole = decomposed(weight, last_.factors.front());
   return &last_;
 }
 
@@ -87,7 +89,19 @@ const MergedWeights::Change* MergedWeights::change_of_expert(const Parameter& we
     return all.slice(part.expert, part.expert + 1).reshape({all.dim(1), all.dim(2)});
   };
   const Tensor b = of_expert('B').slice(part.begin, part.end);
-  last_ = {.of = weight.name, .factors = {b, of_expert('A'), of->scale}, .whole = {}};
+  last_ = {.of = weight.name, .factors = {{b, of_expert('A'), of->scale}}, .whole = {}};
+  return &last_;
+}
+
+const MergedWeights::Change* MergedWeights::change_of_experts(const Parameter& weight, const LowRank& of) const {
+  const Tensor a = read(*parameters_.at(low_rank_name(weight.name, 'A'))),
+               b = read(*parameters_.at(low_rank_name(weight.name, 'B')));
+  const auto matrix = [](const Tensor& all, int64_t expert) {
+    return all.slice(expert, expert + 1).reshape({all.dim(1), all.dim(2)});
+  };
+  last_ = {.of = weight.name, .factors = {}, .whole = {}};
+  for (int64_t e = 0; e < a.dim(0); ++e)
+    last_.factors.push_back(weight_factors(matrix(a, e), matrix(b, e), experts_layout_, of.scale, *context_.memory));
   return &last_;
 }
 
@@ -105,8 +119,19 @@ Tensor MergedWeights::decomposed(const Parameter& weight, const WeightFactors& f
   return sum;
 }
 
-void MergedWeights::add(const WeightFactors& factors, Interval elements, const Tensor& values, int64_t columns) const {
-  if (elements.empty()) return;
+void MergedWeights::add(const std::vector<WeightFactors>& factors, Interval elements, const Tensor& values,
+                        const Shape& shape) const {
+  const int64_t matrix = shape.numel() / std::ssize(factors);
+  for (int64_t begin = elements.begin; begin < elements.end;) {
+    const int64_t index = begin / matrix, first = index * matrix, end = std::min(elements.end, first + matrix);
+    add_to_matrix(factors[static_cast<size_t>(index)], {begin - first, end - first},
+                  values.flat(begin - elements.begin, end - elements.begin), shape[shape.rank() - 1]);
+    begin = end;
+  }
+}
+
+void MergedWeights::add_to_matrix(const WeightFactors& factors, Interval elements, const Tensor& values,
+                                  int64_t columns) const {
   const int64_t first = elements.begin / columns, last = ceil_div(elements.end, columns);
   const Tensor product = context_.empty({last - first, columns}, DType::f32, Category::workspace);
   context_.run(MatMul{.a = factors.rows.slice(first, last), .b = factors.columns, .c = product});
@@ -125,10 +150,9 @@ void MergedWeights::fill(StateKind kind, const Parameter& parameter, std::span<c
   if (change == nullptr) return weights_->fill(kind, frozen, elements, destination);
   const Tensor sums = context_.empty({destination.numel()}, DType::f32, Category::workspace);
   if (!change->whole) weights_->fill(kind, frozen, elements, sums);
-  const int64_t columns = parameter.placement.global[1];
   for_each_interval(elements, sums, [&](Interval interval, const Tensor& values) {
     if (change->whole) return context_.copy(change->whole.flat(interval.begin, interval.end), values);
-    add(change->factors, interval, values, columns);
+    add(change->factors, interval, values, parameter.placement.global);
   });
   convert_elements(DType::f32, sums.raw(), destination.dtype(), destination.raw(), sums.numel());
 }
