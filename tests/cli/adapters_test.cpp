@@ -17,6 +17,7 @@ using test::golden_folder;
 using test::TempFolder;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Ended run(const std::string& arguments) { return test::run_program(test::known_path("nought") + " " + arguments); }
 
@@ -46,6 +47,33 @@ TEST(Adapters, a_model_with_one_an_adapter_alone_and_a_merged_model_are_the_same
   const std::string merged = (folder / "merged").string();
   ASSERT_EQ(run("convert " + kAdapter + " " + merged + " --merge").exit_code, 0);
   EXPECT_LE(difference_of_logits(folder, merged), 1e-4);
+}
+
+/// What codes stand for is added to; they are not made again.
+TEST(Adapters, merged_with_a_model_in_codes_they_are_a_dense_model) {
+  const TempFolder folder;
+  const std::string base = golden_folder("lora/nf4/base"), adapter = golden_folder("lora/nf4/adapter"),
+                    merged = (folder / "merged").string(), file = (folder / "merged.gguf").string();
+  const Ended ended = run("convert " + adapter + " " + merged + " --merge");
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the merged weights are dense"));
+  EXPECT_THAT(run("info " + merged).out, Not(HasSubstr("nf4")));
+  const std::string out = (folder / "out.safetensors").string();
+  ASSERT_EQ(
+      run(fmt::format("probe {} --input {}/golden.safetensors --output {}", merged, golden_folder("lora/nf4"), out))
+          .exit_code,
+      0);
+  const Context context = Context::reference();
+  EXPECT_LE(test::difference(
+                SafetensorsFile(out).load("logits", *context.memory),
+                SafetensorsFile(golden_folder("lora/nf4") + "/golden.safetensors").load("logits", *context.memory))
+                .max_abs,
+            1e-4);
+  EXPECT_THAT(run("convert " + adapter + " " + merged + "2 --merge --outtype nf4").err,
+              HasSubstr("codes round away most of what an adapter adds: write the merged model in 16 bits"));
+  const Ended anew = run("convert " + adapter + " " + file + " --merge --outtype q8_0");
+  ASSERT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_THAT(anew.err, HasSubstr("codes of q8_0 round away a part of what the adapter adds"));
 }
 
 TEST(Adapters, commands_that_generate_and_describe_take_them) {

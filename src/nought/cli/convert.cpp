@@ -1,6 +1,7 @@
 // nought convert: writes the weights of a folder or checkpoint as other files, for Hugging Face or llama.cpp.
 #include "nought/weights/convert.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -112,6 +113,23 @@ ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memo
   return convert_to_hf(source, options.target, convert, memory);
 }
 
+/// What merging does to codes, where there are some.
+std::vector<std::string> notes_of_merge(const ConvertFlags& options, const ModelSource& source) {
+  std::vector<std::string> notes;
+  const auto is_code = [&](const Parameter& parameter) { return source.stored()->decodes(parameter); };
+  const auto holds_codes = [&](const auto& unit) { return std::ranges::any_of(unit->parameters(), is_code); };
+  if (source.stored() != nullptr && std::ranges::any_of(source.model().units(), holds_codes))
+    notes.push_back(
+        "the model is in codes, which an adapter is not merged into: the adapter was added to what they stand for, and "
+        "the merged weights are " +
+        (options.gguf() ? std::string("encoded anew") : "dense"));
+  if (options.gguf() && !options.outtype.empty() && weight_format(parse_outtype(options.outtype).type).block > 1)
+    notes.push_back(fmt::format(
+        "codes of {} round away a part of what the adapter adds: nought eval compares the file with one in f16",
+        options.outtype));
+  return notes;
+}
+
 int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
@@ -123,9 +141,10 @@ int run_convert(const ConvertFlags& options) {
                       found.adapters.empty() ? source.folder() : fs::path(options.source));
   say_choice(source.choice());
   const auto memory = Memory::create();
-  const ConvertReport report = write(options, source, *memory);
+  ConvertReport report = write(options, source, *memory);
   for (const std::string& name : source.unused())
     fmt::print(stderr, "{}: the model has no use for tensor {}, it is left out\n", options.source, name);
+  if (options.merge) std::ranges::move(notes_of_merge(options, source), std::back_inserter(report.notes));
   for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("{}: {}: {} tensors, {} in {} file{} from {} ({:.1f} s, at most {} of memory)\n", options.target,
