@@ -75,6 +75,30 @@ TEST_F(AdapterRuns, export_the_folder_of_an_adapter_that_is_read_as_a_model) {
   EXPECT_EQ(read_adapter_config(folder / "out").task_type, "CAUSAL_LM");
 }
 
+TEST_F(AdapterRuns, train_in_4_bits_within_half_of_the_models_weights_in_16_bits) {
+  const ModelConfig large = ModelConfig::from_json({{"model_type", "llama"},
+                                                    {"vocab_size", 256},
+                                                    {"hidden_size", 256},
+                                                    {"intermediate_size", 768},
+                                                    {"num_hidden_layers", 8},
+                                                    {"num_attention_heads", 4},
+                                                    {"num_key_value_heads", 4},
+                                                    {"max_position_embeddings", 64},
+                                                    {"tie_word_embeddings", true}});
+  write_text(folder / "large/config.json", large.to_hf_json(DType::f32).dump());
+  test::write_weights(folder / "large", large,
+                      [](int64_t i) { return static_cast<float>(0.05 * normal_at(5, static_cast<uint64_t>(i))); });
+  plan.model_dir = (folder / "large").string(), plan.save_steps = 0;
+  plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = DType::bf16;
+  plan.layout.recompute.mode = Recompute::full;
+  plan.device_memory = Decoder(large).parameter_count();  // bytes: half of what they take in bf16
+  EXPECT_THAT(message_of<Error>([&] { run_plan(plan); }), HasSubstr("memory"));
+  plan.layout.freezing.codes = WeightCodes{CodeKind::nf4, /*double_quantized=*/true};
+  const test::ToldRun told = run_plan(plan);
+  EXPECT_LT(told.losses().back(), told.losses().front());
+  EXPECT_LE(told.memory.at(0).peak_total, plan.device_memory);
+}
+
 TEST_F(AdapterRuns, save_checkpoints_of_the_adapter_and_its_states_alone) {
   run_plan(plan);
   const CheckpointContents contents = contents_of(folder / "out/checkpoint-6");
