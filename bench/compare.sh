@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Nought beside PyTorch on the same training step, on this machine: bench/compare.sh [--quick] [--device cuda] [--help for all options] [W1 W2 W3 W4 W5 W6]
+# Nought beside PyTorch on the same training step, on this machine:
+# bench/compare.sh [--quick] [--lora] [--device cuda] [--help for all options] [W1 W2 W3 W4 W5 W6]
 #
 # Installs the newest PyTorch from Python's package index into build/peer (about 3 GB to load, 6 GB on disk), or Debian's
 # PyTorch 1.13 where that fails; builds Nought; tries what an expert would set; then runs both in turn and prints tokens

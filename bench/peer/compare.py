@@ -9,6 +9,7 @@ import sys
 import time
 
 import settings
+from shapes import SHAPES
 
 WORKS = {
     "W1": ("gpt2", 4, 1024),
@@ -17,8 +18,10 @@ WORKS = {
     "W4": ("gpt2", 32, 1024),
     "W5": ("olmoe", 4, 1024),
     "W6": ("qwen3_5", 2, 1024),
+    "LORA": ("llama", 2, 512),
 }
-TAKES_TRANSFORMERS = ["W5", "W6"]
+TAKES_TRANSFORMERS = ["W5", "W6", "LORA"]
+LORA_RANK = 16
 ON_CPU, ON_GPU = ["W1", "W2", "W3"], ["W4"]  # what is compared unless works are named
 ROOT = os.path.normpath(os.path.join(settings.FOLDER, "..", ".."))
 NOUGHT = os.path.join(ROOT, "build", "release", "bin", "nought")
@@ -50,6 +53,23 @@ def output_of(command, environment):
     return output if code == 0 else fail(f"{' '.join(command)} ended with {code}: {message}")
 
 
+def lora_run(dtype):
+    """A run that trains what add_adapter() of train_step.py adds to the same model. No data is read."""
+    model, rows, length = WORKS["LORA"]
+    shape = SHAPES[model]
+    return {
+        "model": {
+            "model_type": "llama", "vocab_size": shape["vocab"], "hidden_size": shape["hidden"],
+            "intermediate_size": shape["inner"], "num_hidden_layers": shape["layers"],
+            "num_attention_heads": shape["heads"], "num_key_value_heads": shape["kv_heads"],
+            "max_position_embeddings": length, "tie_word_embeddings": True},
+        "adapter": {"r": LORA_RANK, "lora_alpha": 2 * LORA_RANK, "target_modules": "all-linear"},
+        "data": {"files": ["none.txt"], "tokenizer": "bytes", "seq_length": length},
+        "training": {"max_steps": 10, "per_device_train_batch_size": rows, "learning_rate": 1e-4, "weight_decay": 0.1,
+                     "bf16": dtype == "bf16", "output_dir": "out"},
+    }
+
+
 class Nought:
     def __init__(self, options):
         self.options = options
@@ -63,9 +83,18 @@ class Nought:
         pairs = [line.strip().split("  ", 1) for line in lines[1:]]
         return lines[0], {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
+    def arguments(self, work):
+        """What names the work to `nought bench step`."""
+        if work != "LORA":
+            return [work, "--dtype", self.options.dtype]
+        path = os.path.join(settings.BUILT, "lora.json")
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(lora_run(self.options.dtype), file, indent=1)
+        return [path]
+
     def step(self, work):
         """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
-        command = [self.program, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
+        command = [self.program, "bench", "step", *self.arguments(work), "--samples", str(self.options.steps)]
         command += ["--device", self.options.device, "--json"]
         figure = json.loads(output_of(command, self.environment))["figures"][0]
         if self.options.device == "cuda":  # whose peak is not known
@@ -95,6 +124,7 @@ class Peer:
         command = [self.python, os.path.join(settings.FOLDER, "train_step.py"), "--model", model, "--rows", str(rows)]
         command += ["--length", str(length), "--steps", str(self.options.steps), "--threads", str(self.options.threads)]
         command += ["--device", self.options.device]
+        command += ["--lora", str(LORA_RANK)] if work == "LORA" else []
         environment = {**self.caps, **setting.environment(self.options.threads)}
         code, output, message = run(command + setting.arguments(), environment, limit)
         return (json.loads(output)["tokens_per_second"], "") if code == 0 else ([], message)
@@ -124,6 +154,8 @@ def spread(values, form):
 
 def compare(work, nought, peer, modes, options):
     model, rows, length = WORKS[work]
+    if work == "LORA":
+        model += f", an adapter of rank {LORA_RANK}"
     print(f"\n{work}: {model}, {rows} x {length} tokens, {options.dtype}, threads: {options.threads}")
     if options.device == "cuda":
         best = settings.ON_GPU
@@ -168,6 +200,8 @@ def parse():
     arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
                            help="where both compute; cuda takes a Python that has a PyTorch for it: --python")
     arguments.add_argument("--quick", action="store_true", help="W3 alone, two rounds")
+    arguments.add_argument("--lora", action="store_true", help=f"an adapter of rank {LORA_RANK} on every linear layer of "
+                           "the Llama of W2, 2 x 512 tokens, beside peft's")
     arguments.add_argument("--dtype", choices=list(settings.MODES), default="bf16")
     arguments.add_argument("--isa", choices=["avx2", "avx512", "avx512_bf16"], help="cap both; default: all this CPU has")
     arguments.add_argument("--mode", choices=settings.MODES["bf16"], action="append", metavar="MODE",
@@ -186,11 +220,13 @@ def parse():
             arguments.error(f"--{name} must be 1 to 1000, got {getattr(options, name)}")
     if options.quick and options.works:
         arguments.error(f"--quick runs W3, and {options.works[0]} was named too")
+    if options.lora and (options.quick or options.works or options.debian):
+        arguments.error("--lora is a work of its own, which takes peft: without --quick, --debian and WORK")
     if options.mode and options.dtype == "f32":
         arguments.error("--mode is for bf16, and --dtype is f32")
     for work in options.works:
-        if work not in WORKS:
-            arguments.error(f"unknown work {work}: {', '.join(WORKS)}")
+        if work not in WORKS or work == "LORA":
+            arguments.error(f"unknown work {work}: {', '.join(name for name in WORKS if name != 'LORA')}")
     for work in TAKES_TRANSFORMERS:
         if work in options.works and options.debian:
             arguments.error(f"{work} takes transformers, which is not for Debian's PyTorch")
@@ -198,7 +234,7 @@ def parse():
         arguments.error("--device cuda goes without --quick, --debian and --isa, which are for a CPU")
     options.python = options.python or ("python3" if options.device == "cuda" else None)
     everything = ON_GPU if options.device == "cuda" else ON_CPU
-    options.works = ["W3"] if options.quick else options.works or everything
+    options.works = ["LORA"] if options.lora else ["W3"] if options.quick else options.works or everything
     options.rounds = options.rounds or (2 if options.quick else 5)
     return options
 
@@ -209,7 +245,7 @@ def prepare(options):
         print("compare: building Nought", flush=True)
         output_of([os.path.join(ROOT, "scripts", "build.sh"), "release", "nought"], {})
     install = [os.path.join(settings.FOLDER, "install.sh"), "debian" if options.debian else "newest"]
-    install += ["transformers"] * any(work in options.works for work in TAKES_TRANSFORMERS)
+    install += ["transformers"] * any(work in options.works for work in TAKES_TRANSFORMERS) + ["peft"] * options.lora
     python = options.python
     if not python:
         done = subprocess.run(install, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs the peer: bench/peer/install.sh newest|debian|python [transformers]
+# Installs the peer: bench/peer/install.sh newest|debian|python [transformers] [peft]
 #
 # newest: the newest PyTorch in a virtual environment of its own, build/peer/venv, with Intel's OpenMP; Debian's PyTorch
-# if that fails. transformers: its newest release too, which W5 and W6 take. debian: Debian's PyTorch. python: what runs
-# compare.py. Messages go to stderr; the last line on stdout is the Python that has the peer.
+# if that fails. transformers, peft: their newest releases too; W5, W6 and --lora take the first, --lora both. debian:
+# Debian's PyTorch. python: what runs compare.py. Messages go to stderr; the last line on stdout is the Python that has
+# the peer.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 peer=$root/build/peer
@@ -37,8 +38,9 @@ newest() {
   touch "$peer/venv/whole"
 }
 
-with_transformers() {
-  "$peer/venv/bin/python" -c 'import transformers' 2>/dev/null || "$peer/venv/bin/pip" install transformers >&2
+with_package() {
+  "$peer/venv/bin/python" -c "import $1" 2>/dev/null || "$peer/venv/bin/pip" install "$1" >&2 ||
+    echo "compare: no $1; what takes it will not run" >&2
 }
 
 case ${1:-} in
@@ -46,7 +48,7 @@ case ${1:-} in
   newest)
     packages python3-venv python3-dev g++ libgoogle-perftools4 # torch.compile needs g++ and Python's headers
     if newest; then
-      [[ ${2:-} != transformers ]] || with_transformers || echo "compare: no transformers; W5 and W6 will not run" >&2
+      for package in "${@:2}"; do with_package "$package"; done
       echo "$peer/venv/bin/python"
       exit
     fi
@@ -58,7 +60,7 @@ case ${1:-} in
     echo /usr/bin/python3
     ;;
   *)
-    echo "install: error: usage: bench/peer/install.sh newest|debian|python [transformers]" >&2
+    echo "install: error: usage: bench/peer/install.sh newest|debian|python [transformers] [peft]" >&2
     exit 2
     ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The comparison's peer: a training step of a GPT-2 or Llama shaped decoder in PyTorch, as a careful user writes it, or
-of transformers' own OLMoE or Qwen 3.5.
+of transformers' own OLMoE or Qwen 3.5, or of an adapter of peft on transformers' Llama.
 
 Forward, backward, clipping by the global norm and AdamW on random tokens, in f32 or in bf16 with fp32 master weights.
 What a user of PyTorch can choose is an option here, and settings.py says which choices are tried. Runs under the newest
@@ -15,16 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-SHAPES = {
-    # GPT-2 124M, vocabulary padded to a multiple of 64.
-    "gpt2": dict(layers=12, hidden=768, heads=12, kv_heads=12, inner=3072, vocab=50304, llama=False),
-    # A Llama of 125M parameters with a tied head.
-    "llama": dict(layers=16, hidden=768, heads=12, kv_heads=4, inner=2048, vocab=32000, llama=True),
-    # 8 of 64 experts: 124M of 520M parameters work on a token; the head is the embedding.
-    "olmoe": dict(layers=12, hidden=768, heads=12, inner=256, vocab=50304, experts=64, chosen=8),
-    # Nine of twelve layers follow the gated delta rule, in chunks; the head is the embedding.
-    "qwen3_5": dict(layers=12, hidden=768, heads=6, kv_heads=2, head_dim=128, inner=2048, vocab=32000, delta_heads=6),
-}
+from shapes import SHAPES
 
 
 class RmsNorm(nn.Module):
@@ -151,7 +142,10 @@ class Transformers(nn.Module):
             num_attention_heads=c["heads"], num_key_value_heads=c.get("kv_heads", c["heads"]),
             max_position_embeddings=o.length, tie_word_embeddings=True, use_cache=False)
         attention = "eager" if o.attention == "explicit" else "sdpa"
-        if "experts" in c:
+        if "llama" in c:
+            self.model = transformers.LlamaForCausalLM._from_config(
+                transformers.LlamaConfig(**shared), attn_implementation=attention)
+        elif "experts" in c:
             self.model = transformers.OlmoeForCausalLM._from_config(
                 transformers.OlmoeConfig(**shared, num_experts=c["experts"], num_experts_per_tok=c["chosen"]),
                 attn_implementation=attention, experts_implementation=o.experts)
@@ -167,15 +161,26 @@ class Transformers(nn.Module):
         return F.cross_entropy(self.model.lm_head(x), targets.flatten())
 
 
+def add_adapter(model, rank):
+    """peft's LoRA on every linear layer but the head, in fp32 as it keeps them; all else is frozen."""
+    import peft  # nothing else needs it
+
+    peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+
+
 def make_step(shape, options):
     """A function that makes one step and returns its loss."""
     if options.device != "cpu":  # Debian's PyTorch knows no default
         torch.set_default_device(options.device)
-    model = Decoder(shape, options) if "llama" in shape else Transformers(shape, options)
+    own = "llama" in shape and not options.lora
+    model = Decoder(shape, options) if own else Transformers(shape, options)
     lower = options.mode in ("master", "widen")
     if lower:
         model.to(torch.bfloat16)
-    weights = list(model.parameters())
+    if options.lora:
+        add_adapter(model.model, options.lora)
+        lower = False  # what is trained is fp32 already
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [w.detach().float().requires_grad_() for w in weights] if lower else weights
     fused = {"fused": True} if options.optimizer == "fused" else {"foreach": True}
     optimizer = torch.optim.AdamW(masters, lr=1e-4, weight_decay=0.1, **fused)
@@ -221,6 +226,7 @@ def main():
     arguments.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
     arguments.add_argument("--compile", action="store_true")
     arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    arguments.add_argument("--lora", type=int, default=0, metavar="RANK", help="train an adapter of peft; 0: all weights")
     arguments.add_argument("--no-onednn", action="store_true", help="products by MKL alone")
     options = arguments.parse_args()
     torch.manual_seed(1)
