@@ -98,6 +98,15 @@ TEST(Thread, a_timeout_names_the_collective) {
   run_ranks(2, body);
 }
 
+TEST(Thread, different_large_calls_are_reported_on_every_rank) {
+  run_ranks(4, [](Communicator& group, const Context& context) {
+    const Tensor x = context.zeros({100'000}, DType::f32);
+    const auto op = [&] { return group.rank() == 3 ? group.broadcast(x, 0) : group.all_reduce(x); };
+    EXPECT_THAT(message_of([&] { op().wait(); }), HasSubstr("rank 3 issued broadcast of"));
+    group.barrier().wait();  // and the group lives on
+  });
+}
+
 TEST(Thread, different_calls_are_reported_on_every_rank) {
   const auto body = [](Communicator& group, const Context& context) {
     const Tensor x = context.zeros({4}, DType::f32);
@@ -127,15 +136,18 @@ TEST(Thread, max_and_min_keep_nan) {
   run_ranks(3, body);
 }
 
+/// In small tensors, of which one rank does the parts of all, and in large ones.
 TEST(Thread, rows_that_nobody_expects_are_refused) {
-  const auto body = [](Communicator& group, const Context& context) {
-    const int64_t rows = group.rank() == 0 ? 3 : 2;  // rank 0 sends 2, rank 1 expects 1
-    const RowCounts counts = group.rank() == 0 ? RowCounts{{1, 2}, {1, 1}} : RowCounts{{1, 1}, {1, 1}};
-    const Tensor in = context.zeros({rows, 4}, DType::f32), out = context.zeros({2, 4}, DType::f32);
-    group.all_to_all_v(in, out, counts).wait();
-  };
-  EXPECT_THAT(message_of([&] { run_ranks(2, body); }),
-              HasSubstr("on rank 1: rank 0 sent f32[2, 4] where f32[1, 4] was expected"));
+  for (const int64_t width : {int64_t{4}, int64_t{20'000}}) {
+    const auto body = [&](Communicator& group, const Context& context) {
+      const int64_t rows = group.rank() == 0 ? 3 : 2;  // rank 0 sends 2, rank 1 expects 1
+      const RowCounts counts = group.rank() == 0 ? RowCounts{{1, 2}, {1, 1}} : RowCounts{{1, 1}, {1, 1}};
+      const Tensor in = context.zeros({rows, width}, DType::f32), out = context.zeros({2, width}, DType::f32);
+      group.all_to_all_v(in, out, counts).wait();
+    };
+    EXPECT_THAT(message_of([&] { run_ranks(2, body); }),
+                HasSubstr(fmt::format("on rank 1: rank 0 sent f32[2, {0}] where f32[1, {0}] was expected", width)));
+  }
 }
 
 TEST(Thread, tensors_that_do_not_fit_are_refused) {

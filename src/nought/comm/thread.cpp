@@ -78,17 +78,9 @@ class ThreadTransport final : public Transport {
   }
 
  private:
-  template <class Work>
-  void round(const ThreadGroup::Slot& slot, Work work) {
+  void round(ThreadGroup::Slot slot, const std::function<void()>& part) {
+    slot.part = &part;
     group_->meet(rank_, slot);
-    try {
-      work();
-    } catch (const std::exception& error) {
-      group_->world().fail_rank(group_->world_rank(rank_), error.what());
-      group_->leave();
-      throw;
-    }
-    group_->leave();
   }
 
   void receive(const Call& call, const Collective& recv) {

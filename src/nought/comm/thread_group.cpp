@@ -5,6 +5,12 @@
 #include "nought/comm/thread.h"
 
 namespace nought {
+namespace {
+
+/// Of a tensor that one rank takes care of for all. Larger ones are worth a thread each.
+constexpr int64_t kDoneByOne = int64_t{64} << 10;
+
+}  // namespace
 
 void ThreadWorld::fail_rank(int rank, std::string_view why) {
   std::lock_guard lock(mutex_);
@@ -13,13 +19,18 @@ void ThreadWorld::fail_rank(int rank, std::string_view why) {
 
 void ThreadWorld::note_failure(int rank, std::string_view why) {
   if (failure_.empty()) failure_ = fmt::format("rank {} failed: {}", rank, why);
-  changed_.notify_all();
+  wake_all_groups();
+}
+
+void ThreadWorld::wake_all_groups() {
+  std::lock_guard lock(groups_mutex_);
+  for (std::condition_variable* each : groups_) each->notify_all();
 }
 
 void ThreadWorld::finish_rank(int rank) {
   std::lock_guard lock(mutex_);
   finished_[static_cast<size_t>(rank)] = true;
-  changed_.notify_all();
+  wake_all_groups();
 }
 
 std::string ThreadWorld::failure() {
@@ -28,7 +39,18 @@ std::string ThreadWorld::failure() {
 }
 
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks)
-    : world_(std::move(world)), world_ranks_(std::move(world_ranks)), slots_(world_ranks_.size()) {}
+    : world_(std::move(world)),
+      world_ranks_(std::move(world_ranks)),
+      slots_(world_ranks_.size()),
+      present_(world_ranks_.size()) {
+  std::lock_guard lock(world_->groups_mutex_);
+  world_->groups_.insert(&changed_);
+}
+
+ThreadGroup::~ThreadGroup() {
+  std::lock_guard lock(world_->groups_mutex_);
+  world_->groups_.erase(&changed_);
+}
 
 void ThreadGroup::require_whole(const Call& call) const {
   if (!world_->failure_.empty()) {
@@ -38,7 +60,7 @@ void ThreadGroup::require_whole(const Call& call) const {
 
 int ThreadGroup::missing_rank() const {
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].present && world_->finished_[static_cast<size_t>(world_ranks_[i])]) return world_ranks_[i];
+    if (present_[i] == nullptr && world_->finished_[static_cast<size_t>(world_ranks_[i])]) return world_ranks_[i];
   }
   return -1;
 }
@@ -58,57 +80,103 @@ void ThreadGroup::check_same_call() const {
 
 void ThreadGroup::meet(int rank, const Slot& slot) {
   const Call& call = *slot.call;
-  {
-    std::unique_lock lock(world_->mutex_);
-    require_whole(call);
-    slots_[static_cast<size_t>(rank)] = slot;
-    slots_[static_cast<size_t>(rank)].present = true;
-    if (++arrived_ == size()) {
-      arrived_ = 0;
-      working_ = size();
-      ++round_;
-      world_->changed_.notify_all();
-    } else {
-      const uint64_t mine = round_;
-      const bool woken = world_->changed_.wait_until(
-          lock, call.deadline, [&] { return round_ != mine || !world_->failure_.empty() || missing_rank() >= 0; });
-      if (round_ == mine) {
-        try {
-          require_whole(call);
-          if (!woken) call.fail_timeout();
-          fail<PeerError>("{} cannot finish on rank {}: rank {} has ended", call.str(), call.rank, missing_rank());
-        } catch (const Error& error) {
-          // Before the lock goes: a late peer must not complete a round that this rank has left.
-          world_->note_failure(world_rank(rank), error.what());
-          throw;
-        }
-      }
-    }
+  Presence mine;
+  std::unique_lock lock(world_->mutex_);
+  require_whole(call);
+  slots_[static_cast<size_t>(rank)] = slot;
+  present_[static_cast<size_t>(rank)] = &mine;
+  if (++arrived_ < size()) {
+    await_all(lock, rank, call, mine);
+  } else if (call.bytes <= kDoneByOne) {
+    let_all(Stage::together);
+    lock.unlock();
+    do_all_parts();
+    lock.lock();
+    end_round();
+  } else {
+    working_ = size();
+    let_all(Stage::each);
+    changed_.notify_all();
   }
+  if (mine.stage == Stage::each) {
+    lock.unlock();
+    do_own_part(rank, slot, mine);
+  } else {
+    changed_.wait(lock, [&] { return mine.stage == Stage::done; });
+  }
+  if (mine.failure) std::rethrow_exception(mine.failure);
+}
+
+void ThreadGroup::await_all(std::unique_lock<std::mutex>& lock, int rank, const Call& call, const Presence& mine) {
+  const bool woken = changed_.wait_until(lock, call.deadline, [&] {
+    return mine.stage != Stage::coming || !world_->failure_.empty() || missing_rank() >= 0;
+  });
+  if (mine.stage != Stage::coming) return;
   try {
-    check_same_call();
-  } catch (...) {
-    leave();
+    require_whole(call);
+    if (!woken) call.fail_timeout();
+    fail<PeerError>("{} cannot finish on rank {}: rank {} has ended", call.str(), call.rank, missing_rank());
+  } catch (const Error& error) {
+    // Before the lock goes: a late peer must not complete a round that this rank has left.
+    world_->note_failure(world_rank(rank), error.what());
     throw;
   }
 }
 
-void ThreadGroup::leave() {
-  std::unique_lock lock(world_->mutex_);
-  if (--working_ > 0) {
-    world_->changed_.wait(lock, [&] { return working_ == 0; });  // the next round needs this rank to begin
+void ThreadGroup::let_all(Stage stage) {
+  arrived_ = 0;
+  for (Presence* each : present_) each->stage = stage;
+}
+
+void ThreadGroup::do_all_parts() {
+  try {
+    check_same_call();
+  } catch (...) {
+    for (Presence* each : present_) each->failure = std::current_exception();
     return;
   }
+  for (int rank = 0; rank < size(); ++rank) do_part(rank, slot(rank), *present_[static_cast<size_t>(rank)]);
+}
+
+void ThreadGroup::do_own_part(int rank, const Slot& slot, Presence& mine) {
+  try {
+    check_same_call();
+    do_part(rank, slot, mine);
+  } catch (const CommError&) {  // of the check, which says the same to all
+    mine.failure = std::current_exception();
+  }
+  std::unique_lock lock(world_->mutex_);
+  if (--working_ > 0) {
+    changed_.wait(lock, [&] { return mine.stage == Stage::done; });
+  } else {
+    end_round();
+  }
+}
+
+void ThreadGroup::do_part(int rank, const Slot& slot, Presence& presence) {
+  try {
+    (*slot.part)();
+  } catch (const std::exception& error) {
+    world_->fail_rank(world_rank(rank), error.what());
+    presence.failure = std::current_exception();
+  } catch (...) {
+    world_->fail_rank(world_rank(rank), "an unknown exception");
+    presence.failure = std::current_exception();
+  }
+}
+
+void ThreadGroup::end_round() {
+  for (Presence*& each : present_) each->stage = Stage::done, each = nullptr;
   subgroups_.clear();
-  for (Slot& slot : slots_) slot = {};
-  world_->changed_.notify_all();
+  std::fill(slots_.begin(), slots_.end(), Slot());
+  changed_.notify_all();
 }
 
 std::shared_ptr<ThreadGroup::Message> ThreadGroup::post(int source, int destination, int tag, Tensor values) {
   auto message = std::make_shared<Message>(Message{std::move(values)});
   std::lock_guard lock(world_->mutex_);
   mail_[{source, destination, tag}].push_back(message);
-  world_->changed_.notify_all();
+  changed_.notify_all();
   return message;
 }
 
@@ -117,7 +185,7 @@ void ThreadGroup::wait_for(std::unique_lock<std::mutex>& lock, const Call& call,
   require_whole(call);
   const auto ended = [&] { return world_->finished_[static_cast<size_t>(world_rank(peer))]; };
   const bool woken =
-      world_->changed_.wait_until(lock, call.deadline, [&] { return done() || !world_->failure_.empty() || ended(); });
+      changed_.wait_until(lock, call.deadline, [&] { return done() || !world_->failure_.empty() || ended(); });
   if (done()) return;
   require_whole(call);
   if (!woken) call.fail_timeout();
@@ -137,7 +205,7 @@ void ThreadGroup::note_read(Message& message) {
   message.values = {};  // the sender's memory is free before it is told
   std::lock_guard lock(world_->mutex_);
   message.read = true;
-  world_->changed_.notify_all();
+  changed_.notify_all();
 }
 
 void ThreadGroup::await_reader(const Call& call, const Message& message, int destination) {

@@ -1,15 +1,20 @@
 // ThreadGroup: where the ranks of a thread communicator meet, see each other's tensors, and leave together.
 //
-// A collective is one round: a rank publishes its tensors, meets the others, works on their memory without waiting, and
-// leaves. No rank leaves a round while a peer may still read its memory. A failure ends all groups of the world: ranks
-// that wait, or that come later, get a PeerError.
+// A collective is one round: a rank publishes its tensors and what it does with those of all, and meets the others. If
+// the tensors are large, each rank then does its part, and no rank leaves while a peer may still read its memory. If
+// they are small, the last one to come does the parts of all, and so the others are woken once: where there are more
+// ranks than cores, waking a thread takes longer than adding up its numbers. A failure ends all groups of the world:
+// ranks that wait, or that come later, get a PeerError.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -36,35 +41,37 @@ class ThreadWorld {
  private:
   friend class ThreadGroup;
   void note_failure(int rank, std::string_view why);  // under mutex_
+  void wake_all_groups();
 
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::string failure_;  // empty: none
   std::vector<bool> finished_;
+  std::mutex groups_mutex_;                         // taken after mutex_, if that is
+  std::set<std::condition_variable*> groups_ = {};  // where ranks of each group wait
 };
 
 class ThreadGroup {
  public:
-  /// What a rank shows its peers for one round, until leave() returns.
+  /// What a rank shows its peers for one round.
   struct Slot {
-    bool present = false;
     const Call* call = nullptr;
     const Collective* collective = nullptr;
     int color = 0, key = 0;  // of a split
+    /// What the rank does once all have come: it reads and writes tensors of all slots, and waits for nobody.
+    const std::function<void()>* part = nullptr;
   };
 
   ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks);
+  ~ThreadGroup();
   int size() const { return static_cast<int>(world_ranks_.size()); }
   ThreadWorld& world() { return *world_; }
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
 
-  /// Publishes the slot, waits for all ranks, and checks that they issued the same call.
+  /// Publishes the slot, waits for all ranks, checks that they issued the same call, and returns when the parts of all
+  /// are done. If this rank's part throws, the rank has failed.
   void meet(int rank, const Slot& slot);
-  /// What the rank published in this round. Call it between meet() and leave().
+  /// What the rank published in this round. A part calls it.
   const Slot& slot(int rank) const { return slots_[static_cast<size_t>(rank)]; }
-  /// Waits until all ranks are done with each other's memory. It cannot fail, since no rank waits between meet() and
-  /// this.
-  void leave();
 
   struct Message {
     Tensor values;
@@ -79,10 +86,17 @@ class ThreadGroup {
   /// Waits until the message to `destination` was read.
   void await_reader(const Call& call, const Message& message, int destination);
 
-  /// The group of this color; all its ranks get the same object. Call it between meet() and leave() of a split.
+  /// The group of this color; all its ranks get the same object. The part of a split calls it.
   std::shared_ptr<ThreadGroup> subgroup(int color, const std::vector<int>& ranks);
 
  private:
+  enum class Stage { coming, together, each, done };
+  /// How far the round is of one rank, which waits for it; under the world's lock.
+  struct Presence {
+    Stage stage = Stage::coming;
+    std::exception_ptr failure = {};  // of its part, or of the round
+  };
+
   void require_whole(const Call& call) const;
   /// Waits until done(): PeerError if a rank failed before, or if `peer` has ended. Under the world's lock.
   template <class Done>
@@ -90,12 +104,23 @@ class ThreadGroup {
   /// A rank that ended without coming to this round, or -1.
   int missing_rank() const;
   void check_same_call() const;
+  /// Waits until the last one has come. Throws if that can not be.
+  void await_all(std::unique_lock<std::mutex>& lock, int rank, const Call& call, const Presence& mine);
+  /// All have come: the ranks go on to this stage.
+  void let_all(Stage stage);
+  /// Does the parts of all ranks.
+  void do_all_parts();
+  /// Does the part of this rank, and waits until all have done theirs. That cannot fail, since no part waits.
+  void do_own_part(int rank, const Slot& slot, Presence& mine);
+  void do_part(int rank, const Slot& slot, Presence& presence);
+  void end_round();
 
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> world_ranks_;
+  std::condition_variable changed_;  // with the world's lock
   std::vector<Slot> slots_;
+  std::vector<Presence*> present_;  // null: the rank has not come
   int arrived_ = 0, working_ = 0;
-  uint64_t round_ = 0;
   std::map<int, std::shared_ptr<ThreadGroup>> subgroups_;
   std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Message>>> mail_;  // by source, destination, tag
 };
