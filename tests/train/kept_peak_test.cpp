@@ -31,6 +31,31 @@ TEST(KeptPeak, is_the_best_of_all_that_were_measured_by_key) {
   EXPECT_EQ(best_peak("/dev/null/at all", "a", 1e9), 1e9);
 }
 
+TEST(KeptPeak, a_rate_is_measured_once_for_each_key) {
+  const test::TempFolder folder;
+  const std::string file = (folder.path() / "below" / "peak.json").string();
+  int measured = 0;
+  const auto measure = [&] { return ++measured * 1e9; };
+  EXPECT_EQ(kept_rate(file, "a", measure), 1e9);
+  EXPECT_EQ(kept_rate(file, "a", measure), 1e9);
+  EXPECT_EQ(kept_rate(file, "b", measure), 2e9);
+  EXPECT_EQ(kept_rate("", "a", measure), 3e9) << "nowhere to keep it";
+  EXPECT_EQ(kept_rate("", "a", measure), 4e9);
+  std::ofstream(file) << "no JSON";
+  EXPECT_EQ(kept_rate(file, "a", measure), 5e9);
+}
+
+TEST(KeptPeak, the_rate_of_products_is_kept_by_dtype_and_threads) {
+  const test::TempFolder folder;
+  const std::string file = (folder.path() / "peak.json").string();
+  const Context context = Context::cpu();
+  const double once = kept_product_rate(context, DType::bf16, 1, file);
+  EXPECT_GT(once, 0);
+  EXPECT_EQ(kept_product_rate(context, DType::bf16, 1, file), once);
+  EXPECT_NE(kept_product_rate(context, DType::bf16, 2, file), once) << "measured anew";
+  EXPECT_NE(kept_product_rate(context, DType::f32, 1, file), once);
+}
+
 TEST(KeptPeak, is_100_percent_of_a_run_and_the_line_says_so) {
   const test::TempFolder folder;
   const std::string file = (folder.path() / "peak.json").string(), loop(matrix_peak_name(DType::f32));

@@ -37,6 +37,21 @@ Json kept_in(const std::string& file) {
   return Json::object();
 }
 
+double number_in(const Json& kept, const std::string& key) {
+  return kept.contains(key) && kept.at(key).is_number() ? kept.at(key).get<double>() : 0;
+}
+
+void keep(const std::string& file, Json kept, const std::string& key, double rate) {
+  kept[key] = rate;
+  try {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path(), error);
+    write_text_atomically(file, kept.dump(2) + "\n");
+  } catch (const Error&) {
+    // A cache: without it the next run measures again.
+  }
+}
+
 }  // namespace
 
 std::string kept_peak_file() {
@@ -54,17 +69,17 @@ std::string kept_peak_key(const std::string& loop) {
 double best_peak(const std::string& file, const std::string& key, double flops) {
   if (file.empty()) return flops;
   Json kept = kept_in(file);
-  const double before = kept.contains(key) && kept[key].is_number() ? kept[key].get<double>() : 0;
+  const double before = number_in(kept, key);
   if (flops <= kMoreBy * before) return std::max(flops, before);
-  kept[key] = flops;
-  try {
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(file).parent_path(), error);
-    write_text_atomically(file, kept.dump(2) + "\n");
-  } catch (const Error&) {
-    // A cache: without it the next run measures again.
-  }
+  keep(file, std::move(kept), key, flops);
   return flops;
+}
+
+double kept_rate(const std::string& file, const std::string& key, const std::function<double()>& measure) {
+  if (const double before = file.empty() ? 0 : number_in(kept_in(file), key); before > 0) return before;
+  const double now = measure();
+  if (!file.empty()) keep(file, kept_in(file), key, now);
+  return now;
 }
 
 }  // namespace nought

@@ -21,6 +21,7 @@ MatrixPeak::MatrixPeak(Communicator& ranks, const Context& context, DType dtype,
   // What the host can do says nothing about a GPU, whose peak is not known.
   const bool on_host = context.memory->device().is_host();
   const MatrixPeakSample now = on_host ? sample_matrix_peak(dtype) : MatrixPeakSample{};
+  threads_ = now.threads;
   const int threads = now.threads * launched_on_host().value_or(ranks.size());
   const double cores = cores_for_each(find_cores(), threads);
   const std::string key = kept_peak_key(std::string(matrix_peak_name(dtype)));
@@ -62,6 +63,12 @@ double measure_product_rate(const Context& context, DType dtype) {
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return 2.0 * kSize * kSize * kSize / best;
+}
+
+double kept_product_rate(const Context& context, DType dtype, int threads, const std::string& kept) {
+  const std::string key =
+      kept_peak_key(fmt::format("products in {} by {} threads, {}", name_of(dtype), threads, matrix_peak_name(dtype)));
+  return kept_rate(kept, key, [&] { return measure_product_rate(context, dtype); });
 }
 
 }  // namespace nought

@@ -16,6 +16,8 @@ class MatrixPeak {
   MatrixPeak(Communicator& ranks, const Context& context, DType dtype, const std::string& kept = "");
 
   double flops() const { return flops_; }
+  /// Of this rank.
+  int threads() const { return threads_; }
   /// What to add to the name of the peak: that it is of another moment, or that other programs took the cores. Or "".
   const std::string& note() const { return note_; }
   /// `reached` FLOP/s of all ranks as a fraction of the peak: 0 to 1. A shared machine may become faster. So if
@@ -25,6 +27,7 @@ class MatrixPeak {
 
  private:
   DType dtype_;
+  int threads_ = 1;
   double own_ = 0, flops_ = 0;  // FLOP/s of this rank, and of all ranks
   std::string note_;
 };
@@ -32,5 +35,7 @@ class MatrixPeak {
 /// FLOP/s of a product of two 1024 x 1024 matrices on this rank, the best of several runs. Call it on all ranks at
 /// once.
 double measure_product_rate(const Context& context, DType dtype);
+/// The same with so many threads, as it was first measured on this machine. kept: see MatrixPeak.
+double kept_product_rate(const Context& context, DType dtype, int threads, const std::string& kept);
 
 }  // namespace nought
