@@ -65,6 +65,14 @@ set(NOUGHT_TEST_OPTIONS ${NOUGHT_COLD_OPTIONS})
 # a folder can not use one name for two things in an unnamed namespace. A file that can not be joined has the property
 # SKIP_UNITY_BUILD_INCLUSION.
 option(NOUGHT_UNITY "Compile several files of a folder as one" ON)
+# How many of a library and of a test program. The build of the sanitizers is made once and not file by file: all of a folder
+# (0) is half the time, as what headers instantiate is instrumented once.
+set(NOUGHT_UNITY_FILES 16)
+set(NOUGHT_UNITY_TESTS 8)
+if(NOUGHT_SANITIZE)
+  set(NOUGHT_UNITY_FILES 0)
+  set(NOUGHT_UNITY_TESTS 0)
+endif()
 
 # nought_library(NAME [COLD] [DEPENDS targets...] [SOURCES extra...] [EXCLUDE files...])
 # COLD: a folder without loops that anybody waits for.
@@ -83,6 +91,6 @@ function(nought_library name)
     target_compile_options(nought_${name} PRIVATE ${NOUGHT_COLD_OPTIONS})
   endif()
   set_target_properties(nought_${name} PROPERTIES EXPORT_NAME ${name} UNITY_BUILD ${NOUGHT_UNITY}
-                        UNITY_BUILD_BATCH_SIZE 16)
+                        UNITY_BUILD_BATCH_SIZE ${NOUGHT_UNITY_FILES})
   set_property(GLOBAL APPEND PROPERTY NOUGHT_LIBRARIES nought_${name})
 endfunction()

@@ -144,7 +144,7 @@ constexpr std::string_view kAcceleratorDefaults =
     R"("non_blocking": false, "gradient_accumulation_kwargs": null})";
 constexpr std::string_view kFsdpDefaults =
     R"(null | {} | {"min_num_params": 0, "xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false})";
-constexpr std::string_view kCompiled = "every kernel is compiled already";
+constexpr std::string_view kNotCompiled = "every kernel is compiled already";
 constexpr std::string_view kEvalDtype = "validation runs in the run's dtype";
 constexpr std::string_view kMetrics =
     "metrics.jsonl is always written; deepspeed.tensorboard and deepspeed.csv_monitor "
@@ -157,7 +157,7 @@ constexpr std::string_view kColumns = "data.format and data.field say what is re
 constexpr std::string_view kNoDdp = "there is no DistributedDataParallel";
 constexpr std::string_view kStage = "write deepspeed.zero_optimization.stage: 3 is full_shard, 2 is shard_grad_op";
 constexpr std::string_view kCommands = "commands say it: nought train, nought eval";
-constexpr std::string_view kRanks = "--ranks, mpirun or srun say it";
+constexpr std::string_view kLaunched = "--ranks, mpirun or srun say it";
 constexpr std::string_view kDevice = "--device says where ranks compute";
 constexpr std::string_view kNoDevice = "there is no such device";
 
@@ -171,9 +171,9 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"fp16_full_eval", "false", no_effect, kEvalDtype},
     {"tf32", "null", no_effect, "CPUs have no TF32", "products of fp32 values are computed in fp32"},
     {"gradient_checkpointing_kwargs", "null", no_effect, "recomputation has one implementation"},
-    {"torch_compile", "false", no_effect, kCompiled},
-    {"torch_compile_backend", "null", no_effect, kCompiled},
-    {"torch_compile_mode", "null", no_effect, kCompiled},
+    {"torch_compile", "false", no_effect, kNotCompiled},
+    {"torch_compile_backend", "null", no_effect, kNotCompiled},
+    {"torch_compile_mode", "null", no_effect, kNotCompiled},
     {"use_liger_kernel", "false", no_effect, "the head and its loss are one operation already"},
     {"liger_kernel_config", "null", no_effect, "the head and its loss are one operation already"},
     {"use_cache", "false", no_effect, "training needs no cache, and generation always has one"},
@@ -241,7 +241,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"do_train", "false | true", no_effect, kCommands},
     {"do_eval", "false | true", no_effect, kCommands},
     {"do_predict", "false | true", no_effect, kCommands},
-    {"local_rank", "-1 | 0", no_effect, kRanks},
+    {"local_rank", "-1 | 0", no_effect, kLaunched},
 
     // Fields of transformers 4 that are gone or have another name.
     {"overwrite_output_dir", "false", no_effect, "`nought train --overwrite` says it"},
@@ -250,9 +250,9 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"adafactor", "false", refused, "Adafactor is not available; training.optim lists what is"},
     {"no_cuda", "false | true", no_effect, kDevice},
     {"use_mps_device", "false", no_effect, kNoDevice},
-    {"use_ipex", "false", no_effect, kCompiled},
-    {"jit_mode_eval", "false", no_effect, kCompiled},
-    {"torchdynamo", "null", no_effect, kCompiled},
+    {"use_ipex", "false", no_effect, kNotCompiled},
+    {"jit_mode_eval", "false", no_effect, kNotCompiled},
+    {"torchdynamo", "null", no_effect, kNotCompiled},
     {"fp16_opt_level", "\"O1\"", no_effect, "training.fp16 computes in half precision with fp32 master weights"},
     {"fp16_backend", "\"auto\"", no_effect, "there is one implementation"},
     {"half_precision_backend", "\"auto\"", no_effect, "there is one implementation"},

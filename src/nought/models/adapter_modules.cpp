@@ -6,8 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include <fmt/ranges.h>
-
 #include "nought/base/name_pattern.h"
 #include "nought/base/text.h"
 #include "nought/models/adapter_experts.h"
@@ -338,11 +336,12 @@ class Resolver {
   }
   /// "q_proj, k_proj, v_proj".
   std::string some_layers() const {
-    std::vector<std::string> some;
+    std::string some;
+    std::set<std::string> named;
     for (const std::string& name : names_)
-      if (const std::string part(last_part(name)); some.size() < 3 && std::ranges::count(some, part) == 0)
-        some.push_back(part);
-    return fmt::format("{}", fmt::join(some, ", "));
+      if (const std::string part(last_part(name)); named.size() < 3 && named.insert(part).second)
+        some += (some.empty() ? "" : ", ") + part;
+    return some;
   }
 
   const AdapterConfig adapter_;  // with what "all-linear" means of experts

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// What the run's plan says, without the reasons.
-OrderedJson config_of(const RunPlan& plan) {
+OrderedJson settings_of(const RunPlan& plan) {
   OrderedJson config = OrderedJson::object();
   for (const Resolved& row : plan.resolved) config[row.key] = row.value;
   return config;
@@ -53,7 +53,7 @@ void RunReceipt::begin(int64_t step, const Json& run, const Json& files, const f
     line["continues"] = link;
     line["program"] = plan_.program;
     line["ranks"] = model_.mesh().world().size();
-    line["config"] = config_of(plan_);
+    line["config"] = settings_of(plan_);
     line["run"] = run;
     line["files"] = files;
   }
