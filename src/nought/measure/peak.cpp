@@ -8,7 +8,9 @@
 
 #include "nought/base/cores.h"
 #include "nought/base/host.h"
+#include "nought/base/text.h"
 #include "nought/comm/mesh.h"
+#include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/measure/kept_peak.h"
 
@@ -69,6 +71,16 @@ double kept_product_rate(const Context& context, DType dtype, int threads, const
   const std::string key =
       kept_peak_key(fmt::format("products in {} by {} threads, {}", name_of(dtype), threads, matrix_peak_name(dtype)));
   return kept_rate(kept, key, [&] { return measure_product_rate(context, dtype); });
+}
+
+std::string note_of_slow_bf16(const Context& context, int threads, const std::string& kept) {
+  const auto rate = [&](DType dtype) {
+    return format_rate(kept_product_rate(context, dtype, threads, kept), "FLOP/s");
+  };
+  return fmt::format(
+      "this CPU has {}: a rank's matrix products ran at {} in bf16 and {} in fp32 when that was measured; "
+      "training.bf16 = \"auto\" chooses what the CPU has units for",
+      describe_bf16_units(), rate(DType::bf16), rate(DType::f32));
 }
 
 }  // namespace nought

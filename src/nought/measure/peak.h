@@ -37,5 +37,8 @@ class MatrixPeak {
 double measure_product_rate(const Context& context, DType dtype);
 /// The same with so many threads, as it was first measured on this machine. kept: see MatrixPeak.
 double kept_product_rate(const Context& context, DType dtype, int threads, const std::string& kept);
+/// For a run in bf16 on a CPU without units for it: what products reach in bf16 and in fp32. That takes a fifth of a
+/// second, and is measured once on a machine.
+std::string note_of_slow_bf16(const Context& context, int threads, const std::string& kept);
 
 }  // namespace nought

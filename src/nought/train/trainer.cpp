@@ -273,13 +273,7 @@ void Trainer::measure_machine() {
   memory.set_limit(0, Pool::host);
   peak_.emplace(world_, context_, plan_.layout.sharding.dtype, kept_peak_file());
   if (plan_.layout.sharding.dtype == DType::bf16 && context_.memory->device().is_host() && !has_bf16_units()) {
-    const auto rate = [&](DType dtype) {  // measured once, as that takes a tenth of a second
-      return format_rate(kept_product_rate(context_, dtype, peak_->threads(), kept_peak_file()), "FLOP/s");
-    };
-    notes_.push_back(fmt::format(
-        "this CPU has {}: a rank's matrix products ran at {} in bf16 and {} in fp32 when that was measured; "
-        "training.bf16 = \"auto\" chooses what the CPU has units for",
-        describe_bf16_units(), rate(DType::bf16), rate(DType::f32)));
+    notes_.push_back(note_of_slow_bf16(context_, peak_->threads(), kept_peak_file()));
   }
   memory.set_limit(plan_.device_memory);
   memory.set_limit(plan_.host_memory, Pool::host);
