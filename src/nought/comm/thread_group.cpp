@@ -7,7 +7,7 @@
 namespace nought {
 namespace {
 
-/// Of a tensor that one rank takes care of for all. Larger ones are worth a thread each.
+/// The most bytes of a tensor of which one rank does the parts of all. Larger ones are worth a thread each.
 constexpr int64_t kDoneByOne = int64_t{64} << 10;
 
 }  // namespace

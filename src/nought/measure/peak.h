@@ -16,7 +16,7 @@ class MatrixPeak {
   MatrixPeak(Communicator& ranks, const Context& context, DType dtype, const std::string& kept = "");
 
   double flops() const { return flops_; }
-  /// Of this rank.
+  /// This rank computes with so many.
   int threads() const { return threads_; }
   /// What to add to the name of the peak: that it is of another moment, or that other programs took the cores. Or "".
   const std::string& note() const { return note_; }
@@ -35,7 +35,7 @@ class MatrixPeak {
 /// FLOP/s of a product of two 1024 x 1024 matrices on this rank, the best of several runs. Call it on all ranks at
 /// once.
 double measure_product_rate(const Context& context, DType dtype);
-/// The same with so many threads, as it was first measured on this machine. kept: see MatrixPeak.
+/// measure_product_rate() with so many threads, as it was first measured on this machine. kept: see MatrixPeak.
 double kept_product_rate(const Context& context, DType dtype, int threads, const std::string& kept);
 /// For a run in bf16 on a CPU without units for it: what products reach in bf16 and in fp32. That takes a fifth of a
 /// second, and is measured once on a machine.
