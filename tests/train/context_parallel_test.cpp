@@ -44,10 +44,13 @@ std::vector<MeshLayout> context_meshes(bool experts) {
   return all;
 }
 
+/// 8 ranks can share their heads.
+constexpr std::array kStructures{"qk_norms", "shared_experts", "biases"};
+
 class ContextParallel : public ::testing::TestWithParam<const char*> {
  protected:
   TrainingCase on(const MeshLayout& layout, const test::Rows& rows = kRows) const {
-    return {.model = small_model(GetParam(), layout.layers()), .mesh = layout, .steps = {0, 5}, .rows = rows};
+    return {.model = small_model(GetParam(), layout.layers()), .mesh = layout, .steps = {0, 3}, .rows = rows};
   }
   const bool experts_ = small_model(GetParam()).experts.has_value();
 };
@@ -55,7 +58,7 @@ class ContextParallel : public ::testing::TestWithParam<const char*> {
 TEST_P(ContextParallel, steps_are_those_of_one_rank_on_every_mesh) {
   test::expect_like_one_rank(context_meshes(experts_), [&](const MeshLayout& layout) {
     TrainingCase each = on(layout);
-    each.steps.end = test::sweep(5, 30);
+    each.steps.end = test::sweep(2, 30);
     return each;
   });
 }
@@ -98,11 +101,13 @@ TEST_P(ContextParallel, every_rank_generates_what_one_rank_does) {
   EXPECT_EQ(on({.sizes = {.context = 4}}).cached_logits(), alone) << "each has the whole cache";
 }
 
-/// In fp32 and in 16 bits, on the CPU and on the guarded device, whose kernels run late and give the CPU's bits.
+/// In fp32 and in 16 bits, on the CPU and on the guarded device, whose kernels run late and give the CPU's bits: each
+/// combination with one of the models.
 TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
   RecomputeOptions on_host{Recompute::full}, contiguous{Recompute::full};
   on_host.tier.pool = contiguous.tier.pool = Pool::host;
   contiguous.contiguous = true, contiguous.checkpoints = 1;
+  int64_t turn = std::ranges::find(kStructures, std::string_view(GetParam())) - kStructures.begin();
   for (const ContextMethod method : kContextMethods)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       TrainingCase each = on({.sizes = {.shard = 2, .context = 2}, .stage = 3, .method = method}, kPacked).in(dtype);
@@ -113,6 +118,7 @@ TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
              {RecomputeOptions(Recompute::none), RecomputeOptions(Recompute::selective),
               RecomputeOptions(Recompute::full), on_host, contiguous}) {
           if (!guarded && dtype != DType::f32) continue;
+          if (!test::samples(turn++, 3)) continue;
           each.recompute = recompute, each.guarded = guarded;
           SCOPED_TRACE(each.str());
           expect_same_bits(each.gradients(), plain);
@@ -120,8 +126,7 @@ TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ContextParallel, ::testing::Values("qk_norms", "shared_experts", "biases"),
-                         test::name_of_structure);
+INSTANTIATE_TEST_SUITE_P(Families, ContextParallel, ::testing::ValuesIn(kStructures), test::name_of_structure);
 
 TEST(ContextParallelRows, too_short_ones_and_heads_that_do_not_divide_are_refused) {
   TrainingCase each{.mesh = {.sizes = {.context = 4}, .method = ContextMethod::ring}};
