@@ -10,6 +10,7 @@
 #include "nought/io/strict_json.h"
 #include "nought/models/adapter_modules.h"
 #include "nought/models/decoder.h"
+#include "nought/models/packed_weights.h"
 #include "nought/weights/adapter_files.h"
 
 namespace nought::fuzz {
@@ -61,6 +62,68 @@ void read_adapter_weights(std::span<const std::byte> bytes) {
         for (const float value : values.span<float>())
           if (!std::isfinite(value)) give_up("a value that is not finite", parameter.name.c_str());
       }
+  });
+}
+
+namespace {
+
+/// A safetensors file.
+class FileOfTensors {
+ public:
+  void add(const std::string& name, const char* dtype, const std::vector<int64_t>& shape, std::string_view bytes) {
+    header_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + bytes.size()}}};
+    data_ += bytes;
+  }
+  void add_floats(const std::string& name, int64_t count) {
+    std::string bytes;
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = static_cast<float>(i) / static_cast<float>(count);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    add(name, "F32", {count}, bytes);
+  }
+  std::string str() const {
+    const std::string header = header_.dump();
+    const uint64_t size = header.size();
+    return std::string(reinterpret_cast<const char*>(&size), sizeof size) + header + data_;
+  }
+
+ private:
+  nlohmann::json header_;
+  std::string data_;
+};
+
+}  // namespace
+
+void read_quant_state(std::span<const std::byte> bytes) {
+  const Shape shape{6, 32};  // in three blocks of 64
+  const std::string weight = "layer.weight", state(text_of(bytes));
+  const bool nested = state.find("nested_offset") != std::string::npos;
+  FileOfTensors tensors;
+  tensors.add(weight, "U8", {96, 1}, std::string(96, '\x5a'));
+  if (nested) {
+    tensors.add(weight + ".absmax", "U8", {3}, "abc");
+    tensors.add_floats(weight + ".nested_absmax", 1);
+    tensors.add_floats(weight + ".nested_quant_map", 256);
+  } else {
+    tensors.add_floats(weight + ".absmax", 3);
+  }
+  tensors.add_floats(weight + ".quant_map", 16);
+  tensors.add(weight + ".quant_state.bitsandbytes__nf4", "U8", {static_cast<int64_t>(state.size())}, state);
+  static const test::TempFolder folder;
+  folder.write("model.safetensors", tensors.str());
+  static const auto memory = Memory::create();
+  accept_or_refuse([&] {
+    const WeightFiles files(folder.path());
+    const PackedWeights packed(files, QuantizationConfig::from_json(
+                                          {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}, "config.json"));
+    const auto found = packed.find(weight, shape);
+    if (!found) give_up("codes that are not found", state.c_str());
+    const Tensor values = Tensor::empty(*memory, shape, DType::f32, Category::workspace);
+    const Interval all{0, shape.numel()};
+    found->tensor.read(std::span(&all, 1), values);
+    for (const float value : values.span<float>())
+      if (!std::isfinite(value)) give_up("a value that is not finite", state.c_str());
   });
 }
 

@@ -31,6 +31,9 @@ void read_adapter_config(std::span<const std::byte> bytes);
 /// adapter_model.safetensors of an adapter of a small model: every value of what is accepted can be read, and is
 /// finite.
 void read_adapter_weights(std::span<const std::byte> bytes);
+/// The state that bitsandbytes writes beside codes of 4 bits, in a folder whose other tensors are whole: every weight
+/// of what is accepted can be read.
+void read_quant_state(std::span<const std::byte> bytes);
 /// tokenizer.json: what is accepted encodes and decodes.
 void read_tokenizer(std::span<const std::byte> bytes);
 /// A chat template: what is accepted writes a conversation within its bounds, or says why not.
@@ -60,6 +63,7 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"model_config", read_model_config},
                                       {"adapter_config", read_adapter_config},
                                       {"adapter_weights", read_adapter_weights},
+                                      {"quant_state", read_quant_state},
                                       {"tokenizer", read_tokenizer},
                                       {"chat_template", read_chat_template},
                                       {"flight_file", read_flight_file},

@@ -1,7 +1,9 @@
 #include "nought/models/packed_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -11,6 +13,8 @@
 namespace nought {
 
 namespace {
+
+constexpr int64_t kMostOfBlock = 1 << 20;  // elements with one scale; bitsandbytes has 4096 at most
 
 PackedScales::Kind kind_of(DType dtype) {
   return dtype == DType::f16    ? PackedScales::Kind::f16
@@ -329,8 +333,8 @@ class PackedWeights::Opener {
     const Json state = Json::parse(std::string(reinterpret_cast<const char*>(raw.data()), raw.size()), nullptr, false);
     const auto number = [&](const char* key, int64_t otherwise) {
       const Json value = state.is_object() ? state.value(key, Json(otherwise)) : Json();
-      if (!value.is_number_integer() || value.get<int64_t>() <= 0)
-        refuse("{} is damaged: it has no {}", excerpt(state_name), key);
+      if (!value.is_number_integer() || value.get<int64_t>() <= 0 || value.get<int64_t>() > kMostOfBlock)
+        refuse("{} is damaged: it has no {} of 1 to {}", excerpt(state_name), key, kMostOfBlock);
       return value.get<int64_t>();
     };
     set_format("bnb-" + type, 4);
@@ -348,8 +352,10 @@ class PackedWeights::Opener {
     read_floats(parameter_ + ".quant_map", "code table", 16, matrix().values.data());
     const std::string absmax = parameter_ + ".absmax";
     if (!state.contains("nested_offset")) return set_scales(part(absmax, "scales", {{blocks}}, {"F32"}));
-    if (!state["nested_offset"].is_number()) refuse("{} is damaged: nested_offset", excerpt(state_name));
-    matrix().nested_offset = state["nested_offset"].get<float>();
+    const double offset = state["nested_offset"].is_number() ? state["nested_offset"].get<double>() : INFINITY;
+    if (!(std::abs(offset) <= std::numeric_limits<float>::max()))
+      refuse("{} is damaged: nested_offset is no number of fp32", excerpt(state_name));
+    matrix().nested_offset = static_cast<float>(offset);
     matrix().nested_block = number("nested_blocksize", 256);
     matrix().scales = {bytes(part(absmax, "scales", {{blocks}}, {"U8"})), PackedScales::Kind::u8};
     matrix().nested = bytes(
