@@ -54,20 +54,19 @@ def output_of(command, environment):
 
 
 def lora_run(dtype):
-    """A run that trains what add_adapter() of train_step.py adds to the same model. No data is read."""
+    """The config.json of the model, and a run that trains what add_adapter() of train_step.py adds to it."""
     model, rows, length = WORKS["LORA"]
     shape = SHAPES[model]
-    return {
-        "model": {
-            "model_type": "llama", "vocab_size": shape["vocab"], "hidden_size": shape["hidden"],
-            "intermediate_size": shape["inner"], "num_hidden_layers": shape["layers"],
-            "num_attention_heads": shape["heads"], "num_key_value_heads": shape["kv_heads"],
-            "max_position_embeddings": length, "tie_word_embeddings": True},
+    config = {
+        "model_type": "llama", "vocab_size": shape["vocab"], "hidden_size": shape["hidden"],
+        "intermediate_size": shape["inner"], "num_hidden_layers": shape["layers"],
+        "num_attention_heads": shape["heads"], "num_key_value_heads": shape["kv_heads"],
+        "max_position_embeddings": length, "tie_word_embeddings": True}
+    return config, {
         "adapter": {"r": LORA_RANK, "lora_alpha": 2 * LORA_RANK, "target_modules": "all-linear"},
-        "data": {"files": ["none.txt"], "tokenizer": "bytes", "seq_length": length},
+        "data": {"files": ["none.txt"], "tokenizer": "bytes", "seq_length": length},  # no data is read
         "training": {"max_steps": 10, "per_device_train_batch_size": rows, "learning_rate": 1e-4, "weight_decay": 0.1,
-                     "bf16": dtype == "bf16", "output_dir": "out"},
-    }
+                     "bf16": dtype == "bf16", "output_dir": "out"}}
 
 
 class Nought:
@@ -87,10 +86,13 @@ class Nought:
         """What names the work to `nought bench step`."""
         if work != "LORA":
             return [work, "--dtype", self.options.dtype]
-        path = os.path.join(settings.BUILT, "lora.json")
-        with open(path, "w", encoding="ascii") as file:
-            json.dump(lora_run(self.options.dtype), file, indent=1)
-        return [path]
+        model, run = lora_run(self.options.dtype)
+        folder = os.path.join(settings.BUILT, "lora")  # of a model without weights, which a step of random ones takes
+        os.makedirs(folder, exist_ok=True)
+        for name, content in (("config.json", model), ("run.json", {"model": folder, **run})):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1)
+        return [os.path.join(folder, "run.json")]
 
     def step(self, work):
         """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
