@@ -72,8 +72,8 @@ TEST(LiveParameters, all_that_stay_are_sent_once_in_a_step) {
 
 RunPlan plan_with(const Layout& layout, int64_t budget) {
   RunPlan plan;
-  plan.model_config = {{"model_type", "llama"},       {"vocab_size", 2048},
-                       {"hidden_size", 256},          {"intermediate_size", 688},
+  plan.model_config = {{"model_type", "llama"},       {"vocab_size", 1024},
+                       {"hidden_size", 128},          {"intermediate_size", 344},
                        {"num_hidden_layers", 3},      {"num_attention_heads", 4},
                        {"num_key_value_heads", 2},    {"max_position_embeddings", 128},
                        {"tie_word_embeddings", false}};

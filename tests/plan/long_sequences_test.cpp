@@ -58,7 +58,7 @@ int64_t highest_peak(const Layout& layout) {
 
 /// 65,536 tokens with NOUGHT_LONG.
 TEST(LongSequences, four_ranks_train_one_within_the_predicted_peak) {
-  const int64_t length = test::runs_everything() ? 65536 : 6000;
+  const int64_t length = test::runs_everything() ? 65536 : 4000;
   const int64_t alone = predict(narrow_model(), layout_of(1, ContextMethod::ring, length)).memory.peak_total;
   for (const ContextMethod method : {ContextMethod::ring, ContextMethod::gather, ContextMethod::heads}) {
     SCOPED_TRACE(name_of(method));

@@ -104,7 +104,7 @@ TEST(PipelineAgreement, traffic_between_stages_is_one_message_per_boundary_and_d
     const int64_t stages = 4 * layout.pipeline.chunks;
     const int64_t boundaries = stages - 1 - (schedule == PipelineSchedule::zbv ? 1 : 0);
     EXPECT_EQ(messages, 2 * 8 * boundaries) << name_of(schedule);
-    EXPECT_EQ(elements, messages * 2 * 64 * 256) << name_of(schedule);
+    EXPECT_EQ(elements, messages * 2 * 64 * 128) << name_of(schedule);
   }
 }
 

@@ -13,9 +13,9 @@ using test::measure;
 using test::Measurement;
 using test::model_of;
 
-/// 512 tokens of a hidden size of 256: two tiles, or as many as are asked.
+/// 256 tokens of a hidden size of 128: two tiles, or as many as are asked.
 Layout layout_of(int ranks, int stage, Recompute mode, int64_t tiles) {
-  Layout layout{.ranks = ranks, .zero_stage = stage, .micro_batch = 4, .seq_length = 128};
+  Layout layout{.ranks = ranks, .zero_stage = stage, .micro_batch = 4, .seq_length = 64};
   layout.wire = Wire::threads;
   layout.recompute.mode = mode, layout.recompute.mlp_tiles = tiles;
   return layout;
@@ -62,7 +62,7 @@ TEST(TiledMlpAgreement, a_layer_keeps_none_of_the_elements_of_its_mlp) {
     const Layout layout = layout_of(1, 0, Recompute::none, tiles);
     return predict(config, layout).memory.peak[static_cast<size_t>(Category::activations)];
   };
-  const int64_t of_layer = 512 * 3 * config.intermediate_size * 4, less = activations(1) - activations(64);
+  const int64_t of_layer = 256 * 3 * config.intermediate_size * 4, less = activations(1) - activations(64);
   EXPECT_GT(less, 97 * config.num_layers * of_layer / 100);
   EXPECT_LT(less, (config.num_layers + 1) * of_layer) << "and what the backward pass of one layer makes";
 }

@@ -80,7 +80,13 @@ TEST(UnevenRanks, lamb_with_states_in_files_is_planned_for_each_rank) {
   layout.sharding.optimizer.method = LambOptions{};
   layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()}, .sub_group = 100'000};
   layout.sharding.policy = Policy::stage(layout.zero_stage);
-  const ModelConfig config = test::model_of("llama");
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
+                                                     {"vocab_size", 2048},
+                                                     {"hidden_size", 256},
+                                                     {"intermediate_size", 688},
+                                                     {"num_hidden_layers", 3},
+                                                     {"num_attention_heads", 4},
+                                                     {"num_key_value_heads", 2}});
   std::vector<RankMemory> measured(kRanks);
   run_ranks(kRanks, [&](Communicator& world, const Context& context) {
     Decoder decoder(config);

@@ -35,7 +35,7 @@ TEST(ZeroPlusPlusAgreement, holds_for_second_copies_hops_and_codes) {
   layouts.push_back(layout_with(all, 2));
   layouts.back().accumulation = 5;
   layouts.back().host_ranks = 0;  // one hop
-  layouts.back().sharding.reduce_bucket = 700'000;
+  layouts.back().sharding.reduce_bucket = 175'000;
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(fmt::format("{}, {} and {} bits, {} neighbours", layout.str(), layout.sharding.codes.weight_bits,
                              layout.sharding.codes.gradient_bits, layout.secondary));
