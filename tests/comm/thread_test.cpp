@@ -24,6 +24,7 @@ TEST_P(ThreadRanks, subgroups_are_groups) { run_ranks(GetParam(), test::check_sp
 NOUGHT_SIZE(medium);
 TEST_P(ThreadRanks, sends_meet_their_receives) { run_ranks(GetParam(), test::check_send_recv); }
 TEST_P(ThreadRanks, traffic_equals_the_formulas) { run_ranks(GetParam(), test::check_traffic); }
+NOUGHT_SIZE(medium);
 TEST_P(ThreadRanks, workspace_is_bounded) { run_ranks(GetParam(), test::check_workspace); }
 
 INSTANTIATE_TEST_SUITE_P(sizes, ThreadRanks, testing::Values(1, 3, 4, 5, 8));

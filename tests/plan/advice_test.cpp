@@ -110,6 +110,7 @@ TEST(Advice, long_rows_may_have_their_mlps_in_tiles) {
 
 int64_t peak_of(const Layout& layout) { return predict(small_model(), layout).memory.peak_total; }
 
+NOUGHT_SIZE(medium);
 TEST(Advice, validations_follow_the_micro_batch_unless_their_size_was_given) {
   Layout layout = on(1), smallest = on(1);
   layout.recompute.mode = smallest.recompute.mode = Recompute::full;

@@ -2,6 +2,7 @@
 #include "nought/plan/fitting_save.h"
 
 #include "support/in_folder.h"
+#include "support/size.h"
 #include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,6 +34,7 @@ class FittingSave : public test::InFolder {
   RunPlan plan = test::plan_on_lines(folder, 3);
 };
 
+NOUGHT_SIZE(medium);
 TEST_F(FittingSave, what_a_run_holds_of_copies_is_in_the_plan) {
   for (const int ranks : {1, 2})
     for (const int stage : {0, 3})

@@ -14,6 +14,7 @@ Layout of_ranks(int ranks) {
   return layout;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Longest, more_ranks_per_sequence_fit_a_longer_one) {
   const ModelConfig config = test::model_of("llama");
   const int64_t budget = 64 * test::kMiB;

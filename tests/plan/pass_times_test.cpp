@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
@@ -35,6 +36,7 @@ double sum_of(const std::vector<PassTimes>& times) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(PassTimes, of_all_stages_are_the_work_that_is_predicted_for_a_step) {
   for (const PipelineSchedule schedule :
        {PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved, PipelineSchedule::zbv}) {
