@@ -65,13 +65,13 @@ set(NOUGHT_TEST_OPTIONS ${NOUGHT_COLD_OPTIONS})
 # a folder can not use one name for two things in an unnamed namespace. A file that can not be joined has the property
 # SKIP_UNITY_BUILD_INCLUSION.
 option(NOUGHT_UNITY "Compile several files of a folder as one" ON)
-# How many of a library and of a test program. The build of the sanitizers is made once and not file by file: all of a folder
-# (0) is half the time, as what headers instantiate is instrumented once.
+# How many of a library and of a test program. The build of the sanitizers is made once and not file by file: nearly all of a
+# folder is half the time, as what headers instantiate is instrumented once. More would take compilers of above 2 GiB.
 set(NOUGHT_UNITY_FILES 16)
 set(NOUGHT_UNITY_TESTS 8)
 if(NOUGHT_SANITIZE)
-  set(NOUGHT_UNITY_FILES 0)
-  set(NOUGHT_UNITY_TESTS 0)
+  set(NOUGHT_UNITY_FILES 50)
+  set(NOUGHT_UNITY_TESTS 30)
 endif()
 
 # nought_library(NAME [COLD] [DEPENDS targets...] [SOURCES extra...] [EXCLUDE files...])

@@ -15,9 +15,11 @@ done
 
 "$root/scripts/install-deps.sh"
 
-# A compiler process takes up to about 1.5 GiB: no more of them than the memory holds.
+# A compiler process takes up to about 1.5 GiB, and 2 GiB for the sanitizers: no more of them than the memory holds.
 jobs=$(nproc)
-memory_jobs=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo)
+kib_of_compiler=1572864
+if [[ $preset == asan ]]; then kib_of_compiler=2097152; fi
+memory_jobs=$(awk -v each=$kib_of_compiler '/^MemAvailable:/ { print int($2 / each) }' /proc/meminfo)
 if ((memory_jobs < jobs)); then jobs=$((memory_jobs > 0 ? memory_jobs : 1)); fi
 
 fail() {
