@@ -95,5 +95,17 @@ TEST(AtomicFile, a_pipe_gets_the_text_and_is_never_replaced) {
   EXPECT_TRUE(fs::is_fifo(pipe) && fs::is_symlink(folder / "link"));
 }
 
+TEST(AtomicFile, text_for_an_open_file_lies_where_the_file_stands_and_what_is_written_next_comes_behind_it) {
+  const TempFolder folder;
+  const int file = ::open((folder / "out").c_str(), O_RDWR | O_CREAT, 0644);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(::write(file, "before, ", 8), 8);
+  write_text_atomically("/dev/fd/" + std::to_string(file), "text, ");
+  write_text_atomically("/proc/self/fd/" + std::to_string(file), "again, ");
+  ASSERT_EQ(::write(file, "after", 5), 5);
+  ::close(file);
+  EXPECT_EQ(read_bytes(folder / "out"), "before, text, again, after");
+}
+
 }  // namespace
 }  // namespace nought::atomic_file_test

@@ -1,8 +1,11 @@
 #include "nought/io/atomic_file.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -33,19 +36,40 @@ fs::path followed(fs::path path) {
   return error ? path : target;
 }
 
-/// A terminal, a pipe or a device, and whatever is named as an open file of this process: no file to put in its place.
+/// The descriptor of this process that a name is of, such as /dev/stdout, /dev/fd/3 and /proc/self/fd/3; -1: none.
+int opened_as(const fs::path& path) {
+  const std::string name = path.string();
+  if (name == "/dev/stdout") return STDOUT_FILENO;
+  if (name == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!name.starts_with(folder)) continue;
+    int descriptor = -1;
+    const auto [end, error] = std::from_chars(name.data() + folder.size(), name.data() + name.size(), descriptor);
+    return error == std::errc() && end == name.data() + name.size() ? descriptor : -1;
+  }
+  return -1;
+}
+
+/// A terminal, a pipe or a device, and whatever is named as an open file of a process: no file to put in its place.
 bool is_stream(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
-  const std::string name = path.string();
-  const bool opened =
-      name == "/dev/stdout" || name == "/dev/stderr" || name.starts_with("/dev/fd/") || name.starts_with("/proc/");
-  return opened || type == fs::file_type::character || type == fs::file_type::block || type == fs::file_type::fifo ||
-         type == fs::file_type::socket;
+  return opened_as(path) >= 0 || path.string().starts_with("/proc/") || type == fs::file_type::character ||
+         type == fs::file_type::block || type == fs::file_type::fifo || type == fs::file_type::socket;
+}
+
+/// An open file of this process is written on where it stands: a second opening would have a place of its own in it,
+/// and what the process writes next would come over the text.
+int open_stream(const fs::path& path) {
+  const int opened = opened_as(path), flags = opened < 0 ? -1 : ::fcntl(opened, F_GETFL);
+  const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+  if (!is_written) return open_file(path, O_WRONLY | O_APPEND);
+  if (opened == STDOUT_FILENO) std::fflush(stdout);
+  return ::fcntl(opened, F_DUPFD_CLOEXEC, 0);
 }
 
 void write_to_stream(const fs::path& path, std::string_view text) {
-  const int descriptor = open_file(path, O_WRONLY | O_APPEND);
+  const int descriptor = open_stream(path);
   require<IoError>(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
   int reason = 0;
   while (!text.empty() && reason == 0) {

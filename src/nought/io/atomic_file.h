@@ -36,7 +36,8 @@ class AtomicFile {
 /// Flushes a folder's names to disk, which makes a rename in it durable. IoError if the disk fails.
 void sync_folder(const std::filesystem::path& folder);
 
-/// Writes a text file whole or not at all; to a device, a pipe or an open file (/dev/stdout) as it comes. IoError.
+/// Writes a text file whole or not at all; to a device, a pipe or an open file (/dev/stdout) as it comes, where the
+/// file stands. IoError.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace nought
