@@ -1,6 +1,5 @@
 #include "nought/cli/activations.h"
 
-#include <map>
 #include <string>
 
 #include "nought/base/error.h"
@@ -9,18 +8,25 @@
 
 namespace nought {
 
+namespace {
+
+Activations activations_named(const std::string& name) {
+  if (name == "auto") return Activations::automatic;
+  if (name == "int8") return Activations::int8;
+  if (name == "bf16") return Activations::bf16;
+  if (name == "f32") return Activations::f32;
+  fail<ConfigError>("--activations {}: expected auto, int8, bf16 or f32", name);
+}
+
+}  // namespace
+
 void add_activations_option(CLI::App& command, Activations& activations) {
   command
-      .add_option(
-          "--activations", activations,
+      .add_option_function<std::string>(
+          "--activations", [&activations](const std::string& name) { activations = activations_named(name); },
           "int8: inputs are rounded to 8 bits where they meet codes of a GGUF file or of Q8_0, for speed; bf16, "
           "f32: the model computes in that dtype, without it; auto: int8, but on CPUs with units for bf16 as "
           "the model is stored")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Activations>{{"auto", Activations::automatic},
-                                                                             {"int8", Activations::int8},
-                                                                             {"bf16", Activations::bf16},
-                                                                             {"f32", Activations::f32}})
-                      .description(""))
       ->type_name("auto|int8|bf16|f32")
       ->default_str("auto");
 }

@@ -107,11 +107,15 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   add_kv_dtype_option(*command, options->kv_dtype);
   command
       ->add_option_function<std::string>(
-          "--activations", [options](const std::string& name) { options->rounds_inputs = name == "int8"; },
+          "--activations",
+          [options](const std::string& name) {
+            options->rounds_inputs = name == "int8";
+            require<ConfigError>(options->rounds_inputs || name == "f32", "--activations {}: expected int8 or f32",
+                                 name);
+          },
           "int8: what rounding inputs to 8 bits costs, as generate does where they meet codes; default: f32, without "
           "it")
-      ->type_name("int8|f32")
-      ->check(CLI::IsMember({"int8", "f32"}).description(""));
+      ->type_name("int8|f32");
   command->callback([&invocation, options, as_json] {
     // What is no RUN.json is what to evaluate on, as people put it there.
     if (!options->run_file.empty() && !options->run_file.ends_with(".json"))
