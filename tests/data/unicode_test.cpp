@@ -19,15 +19,6 @@ TEST(Unicode, every_scalar_value_is_written_and_read_back) {
   }
 }
 
-TEST(Unicode, the_valid_prefix_ends_before_what_the_standard_forbids) {
-  const std::string good = "12345678 caf\u00e9";  // beyond one word of eight bytes
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
-                          "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3", "\xe4\xb8", "\xe4x"})
-    EXPECT_EQ(valid_utf8_prefix(good + bad), good.size()) << bad;
-  EXPECT_TRUE(is_valid_utf8(good));
-  EXPECT_TRUE(is_valid_utf8(""));
-}
-
 TEST(Unicode, white_space_goes_from_both_ends_and_from_nowhere_else) {
   EXPECT_EQ(trim(" \t\u3000a b\u00a0\n"), "a b");
   EXPECT_EQ(leading_white_space("\u2003x "), 3u);

@@ -10,6 +10,7 @@
 #include "nought/base/error.h"
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
+#include "nought/base/utf8.h"
 
 namespace nought {
 
@@ -144,14 +145,6 @@ class DuplicateKeys final : public nlohmann::json_sax<Json> {
   fail<ConfigError>("{}:{}:{}: {}", name, line, column, what);
 }
 
-bool is_utf8(std::string_view text) {
-  try {
-    return !Json(text).dump().empty();
-  } catch (const Json::type_error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view name) {
@@ -244,7 +237,7 @@ Override parse_override(std::string_view text) {
   for (const std::string& key : split(result.path, '.'))
     require<ConfigError>(!key.empty(), "--set {}: the key \"{}\" has an empty part", text, result.path);
   const std::string& value = result.text;
-  require<ConfigError>(is_utf8(value), "--set {}: the value is not valid UTF-8", result.path);
+  require<ConfigError>(is_valid_utf8(value), "--set {}: the value is not valid UTF-8", result.path);
   result.value = Json::accept(value) ? parse_json(value, fmt::format("--set {}", result.path)) : Json(value);
   return result;
 }

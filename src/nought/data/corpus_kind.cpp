@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nought/base/error.h"
+#include "nought/base/utf8.h"
 #include "nought/chat/preference.h"
 #include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
@@ -44,26 +45,12 @@ constexpr Signature kSignatures[] = {
     {"\xfe\xff", "UTF-16: iconv -f UTF-16 -t UTF-8 makes it readable"},
 };
 
-/// The bytes of the UTF-8 sequence at `at`; 0 if there is none.
-size_t sequence_at(std::string_view bytes, size_t at) {
-  const auto lead = static_cast<unsigned char>(bytes[at]);
-  const size_t size = lead < 0x80                   ? 1
-                      : lead >= 0xc2 && lead < 0xe0 ? 2
-                      : (lead & 0xf0) == 0xe0       ? 3
-                      : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                    : 0;
-  if (size == 0 || at + size > bytes.size()) return 0;
-  for (size_t i = 1; i < size; ++i)
-    if ((static_cast<unsigned char>(bytes[at + i]) & 0xc0) != 0x80) return 0;
-  return size;
-}
-
 /// The share of bytes that belong to no character of a text.
 double strange_share(std::string_view bytes) {
   constexpr std::string_view kControls = "\t\n\v\f\r\b\x1b";
   size_t strange = 0;
   for (size_t at = 0; at < bytes.size();) {
-    const size_t size = sequence_at(bytes, at);
+    const size_t size = valid_utf8_character(bytes.substr(at));
     const bool control = size == 1 && static_cast<unsigned char>(bytes[at]) < 0x20 &&
                          kControls.find(bytes[at]) == std::string_view::npos;
     if (size == 0 || control) ++strange;

@@ -1,45 +1,8 @@
 #include "nought/text/unicode.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace nought {
-
-namespace {
-
-constexpr bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
-
-// The length of the valid character at the start of `text`; 0 if there is none. Table 3-7 of the Unicode standard.
-size_t valid_character(std::string_view text) {
-  const auto lead = static_cast<uint8_t>(text[0]);
-  if (lead < 0x80) return 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  const size_t length = utf8_length(text[0]);
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[i])) return 0;
-  }
-  const auto second = static_cast<uint8_t>(text[1]);
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool surrogate = lead == 0xED && second > 0x9F, beyond = lead == 0xF4 && second > 0x8F;
-  return overlong || surrogate || beyond ? 0 : length;
-}
-
-}  // namespace
-
-size_t valid_utf8_prefix(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    uint64_t eight;
-    while (i + 8 <= text.size() && (std::memcpy(&eight, text.data() + i, 8), (eight & 0x8080808080808080ull) == 0))
-      i += 8;
-    if (i == text.size()) break;
-    const size_t length = valid_character(text.substr(i));
-    if (length == 0) break;
-    i += length;
-  }
-  return i;
-}
 
 char32_t first_code_point(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<uint8_t>(text[i])); };
@@ -71,7 +34,7 @@ void append_utf8(std::string& text, char32_t c) {
 size_t incomplete_utf8_tail(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const char c = text[text.size() - back];
-    if (is_continuation(c)) continue;
+    if (is_utf8_continuation(c)) continue;
     const auto lead = static_cast<uint8_t>(c);
     return lead >= 0xC2 && lead <= 0xF4 && utf8_length(c) > back ? back : 0;
   }
@@ -88,7 +51,7 @@ size_t trailing_white_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
     size_t start = end - 1;
-    while (start > 0 && is_continuation(text[start])) --start;
+    while (start > 0 && is_utf8_continuation(text[start])) --start;
     if (!is_white_space(first_code_point(text.substr(start)))) break;
     end = start;
   }

@@ -1,4 +1,4 @@
-// UTF-8: validity, code points and white space.
+// UTF-8: code points and white space.
 #pragma once
 
 #include <cstddef>
@@ -6,16 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "nought/base/utf8.h"
+
 namespace nought {
 
-/// The number of bytes of the longest prefix that is valid UTF-8.
-size_t valid_utf8_prefix(std::string_view text);
-inline bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
-/// The number of bytes of the character whose first byte is `lead`, in valid UTF-8.
-constexpr size_t utf8_length(char lead) {
-  const auto byte = static_cast<uint8_t>(lead);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
 /// The character at the start of valid, non-empty UTF-8.
 char32_t first_code_point(std::string_view text);
 void append_utf8(std::string& text, char32_t code_point);
