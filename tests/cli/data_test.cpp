@@ -216,7 +216,9 @@ TEST(Data, bad_input_ends_in_one_line) {
                   {"<|im_start|>, <|im_end|>, which are no tokens", "--add-special-token"});
   folder.write("rows.parquet", "PAR1");
   expect_one_line("tokenize " + at + "rows.parquet" + bytes,
-                  {"rows.parquet: Parquet files are not read", "JSON lines"});
+                  {"rows.parquet: cannot read the Parquet file: it is cut off"});
+  folder.write("rows.arrow", "ARROW1");
+  expect_one_line("tokenize " + at + "rows.arrow" + bytes, {"rows.arrow: Arrow files are not read", "to_parquet"});
   expect_one_line("tokenize " + at + "nothing*.txt" + bytes, {"nothing*.txt"});
   expect_one_line("tokenize " + at + "a.txt --format pdf" + bytes, {"text, jsonl or chat"});
   expect_one_line("tokenize " + at + "a.txt --threads 0" + bytes, {"--threads"});

@@ -3,7 +3,10 @@
 #include "support/temp_folder.h"
 #include "targets.h"
 
+#include "nought/base/json.h"
+#include "nought/base/utf8.h"
 #include "nought/io/foreign_run.h"
+#include "nought/io/parquet_source.h"
 #include "nought/io/safetensors.h"
 
 namespace nought::fuzz {
@@ -21,6 +24,24 @@ void read_safetensors(std::span<const std::byte> bytes) {
       const int64_t numel = entry->shape.numel();
       const DType other = is_float(entry->dtype) ? DType::f32 : DType::i64;
       opened.read(name, {numel / 2, numel}, Tensor::empty(*memory, {numel - numel / 2}, other, Category::workspace));
+    }
+  });
+}
+
+void read_parquet(std::span<const std::byte> bytes) {
+  const MemoryFile file(bytes);
+  accept_or_refuse([&] {
+    ParquetSource source(file.path());
+    std::string text, block(size_t{1} << 16, '\0');
+    while (const size_t count = source.read(std::span(block))) {
+      text.append(block, 0, count);
+      for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+        const std::string line = text.substr(0, end);
+        if (is_valid_utf8(line) && !Json::parse(line, nullptr, /*allow_exceptions=*/false).is_object())
+          give_up("a row that is no JSON object", line.c_str());
+        text.erase(0, end + 1);
+      }
+      if (source.file_bytes() < 0 || text.size() > (size_t{1} << 26)) return;
     }
   });
 }

@@ -22,6 +22,7 @@ void read_gguf(std::span<const std::byte> bytes);
 void read_weight_index(std::span<const std::byte> bytes);
 /// .metadata of torch.distributed.checkpoint, of a folder whose ranks' files hold these bytes too.
 void read_dcp_metadata(std::span<const std::byte> bytes);
+void read_parquet(std::span<const std::byte> bytes);
 /// The states that a rank of DeepSpeed saved, as those of the model and as the optimizer's.
 void read_deepspeed_states(std::span<const std::byte> bytes);
 /// config.json: what is accepted is written and read again as the same.
@@ -59,6 +60,7 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"gguf", read_gguf},
                                       {"weight_index", read_weight_index},
                                       {"dcp_metadata", read_dcp_metadata},
+                                      {"parquet", read_parquet},
                                       {"deepspeed_states", read_deepspeed_states},
                                       {"model_config", read_model_config},
                                       {"adapter_config", read_adapter_config},

@@ -56,8 +56,8 @@ TEST(ByteSource, truncated_and_damaged_files_are_refused_with_the_offset) {
 }
 
 TEST(ByteSource, compressed_files_are_known_by_their_beginning) {
-  EXPECT_TRUE(is_compressed(gzipped("a")) && is_compressed(zstandard("a")));
-  EXPECT_FALSE(is_compressed(std::string("{\"text\"")) || is_compressed(std::string()));
+  EXPECT_TRUE(is_decoded(gzipped("a")) && is_decoded(zstandard("a")) && is_decoded(std::string("PAR1")));
+  EXPECT_FALSE(is_decoded(std::string("{\"text\"")) || is_decoded(std::string()));
 }
 
 TEST(TextFile, compressed_text_is_mapped_as_if_it_were_not) {
@@ -71,8 +71,9 @@ TEST(TextFile, compressed_text_is_mapped_as_if_it_were_not) {
     const TextBeginning beginning(file, 1000);
     EXPECT_TRUE(text.starts_with(beginning.text()) && beginning.text().size() >= 1000);
   }
-  EXPECT_EQ(without_compression("x/a.jsonl.gz"), "x/a.jsonl");
-  EXPECT_EQ(without_compression("a.txt"), "a.txt");
+  EXPECT_EQ(decoded_name("x/a.jsonl.gz"), "x/a.jsonl");
+  EXPECT_EQ(decoded_name("x/a.parquet"), "x/a.jsonl");
+  EXPECT_EQ(decoded_name("a.txt"), "a.txt");
 }
 
 }  // namespace nought::byte_source_test

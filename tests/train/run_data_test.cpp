@@ -309,9 +309,9 @@ TEST_F(DataOfRuns, files_that_are_not_read_and_markers_that_are_no_tokens_are_re
       look_at_data(plan, *tokenizer_of(plan.data), 1 << 20).notes,
       testing::Contains(HasSubstr("written as text, for want of a token: <|user|>; a conversation that needs one "
                                   "of <|call|> is refused")));
-  plan.data.sources.push_back({{folder.write("rows.parquet", "PAR1").string()}});
+  plan.data.sources.push_back({{folder.write("rows.arrow", "ARROW1").string()}});
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan.data), 1 << 20); }),
-              HasSubstr("rows.parquet: Parquet files are not read: write its rows as JSON lines"));
+              HasSubstr("rows.arrow: Arrow files are not read: write its rows as Parquet"));
 }
 
 }  // namespace

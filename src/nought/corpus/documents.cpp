@@ -8,7 +8,6 @@
 #include "nought/chat/record_json.h"
 #include "nought/data/corpus_kind.h"
 #include "nought/data/token_folder.h"
-#include "nought/io/text_file.h"
 #include "nought/text/unicode.h"
 
 namespace nought {
@@ -25,7 +24,7 @@ bool is_json_lines(const fs::path& file, std::string_view beginning) {
   require<ConfigError>(why_not.empty(), "{}: expected text, this is {}", file.string(), why_not);
   const size_t first = beginning.find_first_not_of(kBlanks);
   const char begin = first == std::string_view::npos ? ' ' : beginning[first];
-  const fs::path name = without_compression(file);
+  const fs::path name = decoded_name(file);
   const bool named = name.extension() == ".jsonl" || name.extension() == ".ndjson" || name.extension() == ".json";
   require<ConfigError>(!named || begin != '[', "{}: is a JSON list: write one record on each line", file.string());
   return named || begin == '{';

@@ -8,7 +8,7 @@
 #include "nought/chat/preference.h"
 #include "nought/chat/record_json.h"
 #include "nought/data/corpus.h"
-#include "nought/io/text_file.h"
+#include "nought/io/byte_source.h"
 
 namespace nought {
 
@@ -39,7 +39,7 @@ constexpr Signature kSignatures[] = {
      "a program"},
     {"GGUF", "weights of a model"},
     {"NOUGHTTK", "a token file, which data.files of a run may name"},
-    {"PAR1", "a Parquet file: write its rows as JSON lines"},
+    {"PAR1", "a Parquet file within a compressed one: decompress it"},
     {"SQLite format 3", "a database: write its rows as JSON lines"},
     {"\xff\xfe", "UTF-16: iconv -f UTF-16 -t UTF-8 makes it readable"},
     {"\xfe\xff", "UTF-16: iconv -f UTF-16 -t UTF-8 makes it readable"},
@@ -163,11 +163,11 @@ std::string why_not_text(std::string_view bytes) {
 }
 
 CorpusKind corpus_kind(const fs::path& file, std::string_view text, const CorpusOptions& options) {
-  const fs::path extension = without_compression(file).extension();
-  require<ConfigError>(extension != ".parquet" && extension != ".arrow",
-                       "{}: {} files are not read: write its rows as JSON lines, with pandas.read_parquet(...)"
-                       ".to_json(..., orient=\"records\", lines=True) or datasets' to_json()",
-                       file.string(), extension == ".arrow" ? "Arrow" : "Parquet");
+  const fs::path extension = decoded_name(file).extension();
+  require<ConfigError>(
+      extension != ".arrow",
+      "{}: Arrow files are not read: write its rows as Parquet (datasets' to_parquet()) or as JSON lines",
+      file.string());
   if (options.format == CorpusFormat::text) return {};
   if (const std::string reason = why_not_text(text); !reason.empty())
     fail<ConfigError>("{}: expected text, this is {}", file.string(), reason);

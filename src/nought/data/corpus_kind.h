@@ -32,8 +32,8 @@ struct CorpusKind {
 };
 
 /// What `file` with this content holds: what options.format says; else conversations or texts in options.field if its
-/// first record is one; and any other file but *.jsonl and *.ndjson is text. ConfigError for what is no text, for
-/// Parquet, and for pairs of answers by preference.
+/// first record is one; and any other file but *.jsonl and *.ndjson is text. ConfigError for what is no text, and
+/// for pairs of answers by preference.
 CorpusKind corpus_kind(const std::filesystem::path& file, std::string_view text, const CorpusOptions& options);
 
 /// Whether the first record of a file with this content is a pair of answers of which one was chosen.

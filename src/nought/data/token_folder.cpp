@@ -39,8 +39,7 @@ std::vector<fs::path> files_of(const fs::path& folder) {
 /// Whether a file's beginning is that of a text.
 bool is_text_file(const fs::path& file) {
   constexpr size_t kLook = size_t{1} << 16;
-  if (file.extension() == ".parquet" || file.extension() == ".arrow" || file.extension() == kTokenFileExtension)
-    return false;
+  if (file.extension() == ".arrow" || file.extension() == kTokenFileExtension) return false;
   const TextBeginning beginning(file, kLook);
   const std::string_view begin = beginning.text().substr(0, kLook);
   return begin.find('\0') == std::string_view::npos && why_not_text(begin).empty();

@@ -11,6 +11,7 @@
 #include <zstd.h>
 
 #include "nought/base/error.h"
+#include "nought/io/parquet_source.h"
 
 namespace nought {
 
@@ -148,8 +149,14 @@ bool begins_with(std::span<const char> bytes, std::string_view magic) {
 
 }  // namespace
 
-bool is_compressed(std::span<const char> beginning) {
-  return begins_with(beginning, kGzip) || begins_with(beginning, kZstandard);
+bool is_decoded(std::span<const char> beginning) {
+  return begins_with(beginning, kGzip) || begins_with(beginning, kZstandard) || begins_with(beginning, kParquet);
+}
+
+fs::path decoded_name(const fs::path& file) {
+  const fs::path extension = file.extension();
+  if (extension == ".parquet") return fs::path(file).replace_extension(".jsonl");
+  return extension == ".gz" || extension == ".zst" ? fs::path(file).replace_extension() : file;
 }
 
 std::unique_ptr<ByteSource> open_bytes(const fs::path& file) {
@@ -157,6 +164,7 @@ std::unique_ptr<ByteSource> open_bytes(const fs::path& file) {
   const size_t count = PlainSource(file).read(beginning);
   if (begins_with({beginning, count}, kGzip)) return std::make_unique<GzipSource>(file);
   if (begins_with({beginning, count}, kZstandard)) return std::make_unique<ZstandardSource>(file);
+  if (begins_with({beginning, count}, kParquet)) return std::make_unique<ParquetSource>(file);
   return std::make_unique<PlainSource>(file);
 }
 

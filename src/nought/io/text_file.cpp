@@ -20,9 +20,9 @@ namespace {
 
 constexpr size_t kBlock = size_t{1} << 18;
 
-bool holds_compressed(const MappedFile& file) {
+bool is_decoded_file(const MappedFile& file) {
   const std::string_view beginning = file.text().substr(0, 4);
-  return is_compressed(std::span(beginning.data(), beginning.size()));
+  return is_decoded(std::span(beginning.data(), beginning.size()));
 }
 
 /// A file in the temporary folder, whose name is gone with this.
@@ -66,14 +66,14 @@ void for_each_block(const fs::path& file, F&& f) {
 
 std::shared_ptr<const MappedFile> map_text(const fs::path& file) {
   auto mapped = std::make_shared<MappedFile>(file);
-  if (!holds_compressed(*mapped)) return mapped;
+  if (!is_decoded_file(*mapped)) return mapped;
   const TemporaryFile plain;
   for_each_block(file, [&](std::string_view bytes) { plain.write(bytes); });
   return std::make_shared<MappedFile>(plain.name());
 }
 
 int64_t text_size(const fs::path& file) {
-  if (const MappedFile mapped(file); !holds_compressed(mapped)) return static_cast<int64_t>(mapped.text().size());
+  if (const MappedFile mapped(file); !is_decoded_file(mapped)) return static_cast<int64_t>(mapped.text().size());
   int64_t bytes = 0;
   for_each_block(file, [&](std::string_view block) { bytes += static_cast<int64_t>(block.size()); });
   return bytes;
@@ -81,16 +81,11 @@ int64_t text_size(const fs::path& file) {
 
 TextBeginning::TextBeginning(const fs::path& file, size_t limit) {
   mapped_ = std::make_unique<MappedFile>(file);
-  if (!holds_compressed(*mapped_)) return;
+  if (!is_decoded_file(*mapped_)) return;
   mapped_.reset();
   const auto source = open_bytes(file);
   std::vector<char> block(std::min(limit, kBlock));
   while (const size_t count = held_.size() < limit ? source->read(block) : 0) held_.append(block.data(), count);
-}
-
-fs::path without_compression(const fs::path& file) {
-  const fs::path extension = file.extension();
-  return extension == ".gz" || extension == ".zst" ? fs::path(file).replace_extension() : file;
 }
 
 }  // namespace nought

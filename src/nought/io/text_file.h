@@ -1,4 +1,5 @@
-// Text files that may be compressed (.gz, .zst, by their content), read as if they were not.
+// Text files that may be compressed (.gz, .zst) or tables (.parquet), by their content, read as the text that they
+// hold.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,15 @@
 
 namespace nought {
 
-/// All of a file, mapped. What a compressed one holds is written to a file without a name in the temporary folder
-/// (TMPDIR), which is gone with the mapping. IoError.
+/// All of a file, mapped. What a compressed one or a table holds is written to a file without a name in the temporary
+/// folder (TMPDIR), which is gone with the mapping. IoError.
 std::shared_ptr<const MappedFile> map_text(const std::filesystem::path& file);
 
-/// The number of bytes that map_text() maps: a compressed file is read for it. IoError.
+/// The number of bytes that map_text() maps: a compressed file or a table is read for it. IoError.
 int64_t text_size(const std::filesystem::path& file);
 
-/// The beginning of a file, to see what it is: all of it, or at least `limit` bytes of what a compressed one holds.
+/// The beginning of a file, to see what it is: all of it, or at least `limit` bytes of what a compressed one or a
+/// table holds.
 class TextBeginning {
  public:
   static constexpr size_t kLimit = size_t{16} << 20;
@@ -30,8 +32,5 @@ class TextBeginning {
   std::unique_ptr<const MappedFile> mapped_;
   std::string held_;
 };
-
-/// The name of a file without the ending of its compression: "a.jsonl" for "a.jsonl.gz".
-std::filesystem::path without_compression(const std::filesystem::path& file);
 
 }  // namespace nought
