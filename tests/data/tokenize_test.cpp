@@ -5,6 +5,7 @@
 #include "support/byte_level.h"
 #include "support/compressed.h"
 #include "support/documents.h"
+#include "support/golden.h"
 #include "support/golden_tokens.h"
 #include "support/size.h"
 #include <gmock/gmock.h>
@@ -170,6 +171,26 @@ TEST(Tokenize, compressed_text_gives_the_same_tokens) {
   EXPECT_EQ(corpus_format(folder.write("d.jsonl.gz", test::gzipped("{\"text\": \"a\"}\n")), {}), CorpusFormat::jsonl);
   EXPECT_EQ(
       expand_data_files(std::array{folder.write("e/f.txt.gz", test::gzipped(text)).parent_path().string()}).size(), 1u);
+}
+
+TEST(Tokenize, parquet_gives_the_tokens_of_its_rows_as_json_lines) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  std::vector<Documents> found;
+  for (const char* name : {"packed.jsonl", "packed.parquet"}) {
+    TokenizeOptions options = options_for(folder, {test::golden_folder("parquet/" + std::string(name))});
+    options.corpus.field = "lengths";
+    options.output = folder / (std::string(name) + ".tokens");
+    run(options, *tokenizer);
+    found.push_back(documents_in(options.output));
+  }
+  EXPECT_GT(found[0].count, 100);
+  EXPECT_EQ(found[0].ids, found[1].ids);
+  const fs::path parquet = test::golden_folder("parquet/conversations_none.parquet");
+  EXPECT_EQ(corpus_format(parquet, {}), CorpusFormat::chat);
+  fs::create_directory(folder / "set");
+  fs::copy(parquet, folder / "set/train-00000.parquet");
+  EXPECT_EQ(expand_data_files(std::array{(folder / "set").string()}).size(), 1u);
 }
 
 TEST(Tokenize, what_a_folder_holds_is_not_mixed_with_something_else) {

@@ -392,6 +392,13 @@ TEST(Api, a_server_that_stops_says_so_and_ends_streams_with_an_error) {
   EXPECT_THAT(runs.read_to("0\r\n\r\n"), HasSubstr("{\"error\":{\"message\":\"the server stops"));
 }
 
+TEST(Api, a_request_behind_the_end_of_computing_is_answered) {
+  Served served;
+  served.loop.stop();
+  const auto [status, json] = served.ask("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}});
+  EXPECT_EQ(status, 429) << json;
+}
+
 TEST(Api, models_tokens_and_keys) {
   Served served({.capacity = 96, .sequences = 1}, 1, {.keys = {"first", "second"}, .cors = "*"});
   const auto with_key = [&](const std::string& path, const std::string& key) {

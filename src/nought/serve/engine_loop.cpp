@@ -8,7 +8,8 @@ std::vector<std::shared_ptr<EngineLoop::Ticket>> EngineLoop::submit(Requests req
   std::vector<std::shared_ptr<Ticket>> tickets;
   const std::lock_guard lock(mutex_);
   const int64_t all = counts_.running + counts_.waiting + submitted_ + std::ssize(requests);
-  if (all > engine_.options().sequences + max_waiting_) return tickets;
+  // After stop() nothing takes what is handed over, and nobody would ever answer it.
+  if (stops_ || all > engine_.options().sequences + max_waiting_) return tickets;
   for (auto& [request, listener] : requests) {
     tickets.push_back(std::make_shared<Ticket>());
     ++submitted_;

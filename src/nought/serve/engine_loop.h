@@ -26,7 +26,7 @@ class EngineLoop {
              std::chrono::milliseconds heartbeat = std::chrono::milliseconds(5000))
       : engine_(engine), max_waiting_(max_waiting), heartbeat_(heartbeat) {}
 
-  /// Hands over requests together; none, and an empty list, if not all may wait. Thread safe.
+  /// Hands over requests together; none, and an empty list, if not all may wait, or after stop(). Thread safe.
   std::vector<std::shared_ptr<Ticket>> submit(Requests requests);
   void cancel(const std::shared_ptr<Ticket>& ticket);
   /// As they were after the last step. Thread safe.
