@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -45,7 +44,12 @@ class TempFolder {
 
 inline std::string read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  std::string bytes, block(std::size_t{1} << 16, '\0');  // character by character it takes many times as long
+  do {
+    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
+    bytes.append(block, 0, static_cast<std::size_t>(stream.gcount()));
+  } while (stream);
+  return bytes;
 }
 
 /// Flips a bit of the byte there; twice is not at all. A negative place is one before the end.

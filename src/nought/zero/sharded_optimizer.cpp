@@ -17,7 +17,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       kept_(context, mesh, residency, table_),
       directed_(context, mesh, options_.method, units, residency, table_),
       compressed_(CompressedUpdate::make(context, options_, table_.segments(), units, residency, reducer)),
-      lane_(context, mesh, units, residency, reducer, table_,
+      lane_(context, mesh, residency, reducer, table_,
             [this](const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale) {
               update_piece(tile, piece, lr, gradient_scale, {});
             }) {}

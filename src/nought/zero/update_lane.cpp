@@ -10,11 +10,10 @@
 
 namespace nought {
 
-UpdateLane::UpdateLane(const Context& context, const Mesh& mesh, const std::vector<std::unique_ptr<Unit>>& units,
-                       Residency& residency, Reducer& reducer, StateTable& table, Update update)
+UpdateLane::UpdateLane(const Context& context, const Mesh& mesh, Residency& residency, Reducer& reducer,
+                       StateTable& table, Update update)
     : context_(context),
       mesh_(mesh),
-      units_(units),
       residency_(residency),
       reducer_(reducer),
       table_(table),

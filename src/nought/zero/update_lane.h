@@ -43,8 +43,8 @@ class UpdateLane {
  public:
   using Update = std::function<void(const TileView& tile, const TrainedPiece& piece, double lr, double gradient_scale)>;
   /// update: updates a piece, on any thread. What is referred to stays.
-  UpdateLane(const Context& context, const Mesh& mesh, const std::vector<std::unique_ptr<Unit>>& units,
-             Residency& residency, Reducer& reducer, StateTable& table, Update update);
+  UpdateLane(const Context& context, const Mesh& mesh, Residency& residency, Reducer& reducer, StateTable& table,
+             Update update);
 
   // Each as ShardedOptimizer has it; number: that of the update, from 1 on.
   void begin_early(const EarlyUpdate& update, int64_t number);
@@ -108,7 +108,6 @@ class UpdateLane {
 
   Context context_;
   Mesh mesh_;
-  const std::vector<std::unique_ptr<Unit>>& units_;
   Residency& residency_;
   Reducer& reducer_;
   StateTable& table_;
