@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using test::TempFolder;
 using testing::IsEmpty;
 
-const int64_t kSteps = test::sweep(30, 60);
+const int64_t kSteps = test::sweep(15, 60);
 constexpr int64_t kSaveSteps = 1;
 
 /// A run of some ranks in a folder, of which other processes see what is on disk.

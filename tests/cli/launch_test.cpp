@@ -40,15 +40,12 @@ TEST(Launch, one_rank_needs_no_mpirun) {
 }
 
 TEST(Launch, ranks_compute_together) {
-  for (int ranks : {2, 3}) {
-    const Ended ended = run_ranks_program(fmt::format("sum --ranks {}", ranks));
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_EQ(ended.err, "");
-    for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_THAT(ended.out,
-                  HasSubstr(fmt::format("rank {} of {} on mpi: sum {}, ", rank, ranks, ranks * (ranks + 1) / 2)));
-    EXPECT_THAT(ended.out, HasSubstr("terminal 0"));
-  }
+  const Ended ended = run_ranks_program("sum --ranks 3");
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_THAT(ended.out, HasSubstr(fmt::format("rank {} of 3 on mpi: sum 6, ", rank)));
+  EXPECT_THAT(ended.out, HasSubstr("terminal 0"));
 }
 
 TEST(Launch, threads_of_the_user_are_kept) {
@@ -190,16 +187,14 @@ TEST(Launch, limits_that_ranks_run_into_are_named_before_there_are_any) {
 }
 
 TEST(Launch, ranks_start_within_the_limits_that_are_asked_for) {
-  for (const int ranks : {2, 4}) {
-    const std::string start = fmt::format("{} sum --ranks {}", test::known_path("ranks"), ranks);
-    const Ended refused = run_program(fmt::format("bash -c 'ulimit -n 32; {}'", start));
-    const size_t at = refused.err.find("`ulimit -n ");
-    ASSERT_NE(at, std::string::npos) << refused.err;
-    const int needed = std::atoi(refused.err.c_str() + at + 11);
-    const Ended ended = run_program(fmt::format("bash -c 'ulimit -n {}; ulimit -f 16384; {}'", needed, start));
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_EQ(ended.err, "");
-  }
+  const std::string start = test::known_path("ranks") + " sum --ranks 4";
+  const Ended refused = run_program(fmt::format("bash -c 'ulimit -n 32; {}'", start));
+  const size_t at = refused.err.find("`ulimit -n ");
+  ASSERT_NE(at, std::string::npos) << refused.err;
+  const int needed = std::atoi(refused.err.c_str() + at + 11);
+  const Ended ended = run_program(fmt::format("bash -c 'ulimit -n {}; ulimit -f 16384; {}'", needed, start));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
 }
 
 TEST(Launch, a_signal_ends_every_rank) {
