@@ -100,6 +100,15 @@ TEST(ZeroPlusPlus, errors_are_kept_in_checkpoints) {
   expect_same_bits(test::resumed_at(3, whole, whole), whole.run(), 3);
 }
 
+/// With scales that they share with what each of these ranks has a part of, their copies of a norm would drift apart,
+/// and a resume from one of them would go on elsewhere.
+TEST(ZeroPlusPlus, what_tensor_parallel_ranks_hold_alike_stays_alike) {
+  TrainingCase whole = at_stage_3({.shard = 2, .tensor = 2}, 3);
+  whole.settings.codes.gradient_bits = 4;
+  whole.settings.reduce_bucket = 50000;
+  expect_same_bits(test::resumed_at(1, whole, whole), whole.run(), 1);
+}
+
 TEST(ZeroPlusPlus, rows_that_go_to_experts_as_codes_follow_those_that_go_as_they_are) {
   TrainingCase each = at_stage_3({.shard = 4, .expert = 4}, 10, "shared_experts");
   const TrainingResult plain = each.run();

@@ -65,6 +65,18 @@ TEST(Buckets, each_group_of_ranks_fills_buckets_of_its_own) {
   EXPECT_EQ(made(128, BucketOrder::forward), (Groups{{0}, {1, 3}, {2}, {4}}));
 }
 
+TEST(Buckets, what_is_kept_apart_fills_a_lane_of_its_own) {
+  const Partition partition(64, 2);
+  const Axes tensor{Axis::tensor};
+  const std::vector<SharedSegment> segments{
+      {.partition = partition, .apart = tensor}, {partition}, {.partition = partition, .apart = tensor}, {partition}};
+  const std::vector<Bucket> buckets = make_buckets(segments, 1000, BucketOrder::forward);
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_THAT(buckets[0].members(), ElementsAre(0, 2));
+  EXPECT_THAT(buckets[1].members(), ElementsAre(1, 3));
+  EXPECT_NE(buckets[0].lane(), buckets[1].lane());
+}
+
 TEST(Buckets, the_shards_of_a_rank_lie_side_by_side) {
   const Context context = Context::reference();
   const std::vector<SharedSegment> segments{{Partition(64, 2)}, {Partition(128, 2)}};

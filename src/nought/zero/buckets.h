@@ -17,16 +17,19 @@ struct SharedSegment {
   Partition partition;
   Communicator* ranks = nullptr;
   bool alone = false;  // it has a bucket of its own, as tiles have: with others it would take the room of them all
+  Axes apart = {};     // it shares buckets with those of the same axes alone
 };
 
 /// The shards of several segments, side by side for each rank: a packed buffer is [ranks * shard()].
 class Bucket {
  public:
-  Bucket(int ranks, Communicator* group) : ranks_(ranks), group_(group) {}
+  Bucket(int ranks, Communicator* group, size_t lane) : ranks_(ranks), group_(group), lane_(lane) {}
   void add(size_t member, int64_t shard);
 
   /// The ranks that share out its segments.
   Communicator& group() const { return *group_; }
+  /// The number of the lane that it belongs to: of each one bucket is filled at a time.
+  size_t lane() const { return lane_; }
   /// Places in the list that make_buckets() was given.
   const std::vector<size_t>& members() const { return members_; }
   bool alone() const { return members_.size() == 1; }
@@ -42,15 +45,17 @@ class Bucket {
  private:
   int ranks_;
   Communicator* group_;
+  size_t lane_;
   std::vector<size_t> members_;
   std::vector<int64_t> offsets_{0};
 };
 
 enum class BucketOrder : uint8_t { forward, backward };
 
-/// Puts segments that follow one another among those of the same ranks, first to last or last to first, into one bucket
-/// while they have at most `limit` elements together, padding included. A larger one has a bucket of its own. If
-/// `limit` is 0 or there is one rank, every segment has. Buckets come in the order of their first members.
+/// Segments of the same ranks and of the same axes `apart` make a lane. Puts those that follow one another there, first
+/// to last or last to first, into one bucket while they have at most `limit` elements together, padding included. A
+/// larger one has a bucket of its own. If `limit` is 0 or there is one rank, every segment has. Buckets come in the
+/// order of their first members.
 std::vector<Bucket> make_buckets(std::span<const SharedSegment> segments, int64_t limit, BucketOrder order);
 
 /// Copies x to y, or converts it to y's dtype.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/kernels/ops/wire.h"
 
 namespace nought {
 
@@ -23,8 +24,12 @@ Reductions::Reductions(const Context& context, const Mesh& mesh, const ShardingO
       sum_(options.virtual_ranks > 0 ? ReduceOp::pairwise_sum : ReduceOp::sum),
       codes_(options.codes) {
   std::vector<SharedSegment> shared;
+  const bool share_scales = codes_.gradient_bits > 0 && has_wire_scales(codes_.gradient_bits);
   for (const SegmentGradients& each : segments_)
-    shared.push_back({each.partition, each.ranks, each.unit->tile_of() != nullptr});
+    shared.push_back({.partition = each.partition,
+                      .ranks = each.ranks,
+                      .alone = each.unit->tile_of() != nullptr,
+                      .apart = share_scales ? each.unit->segments()[each.at.segment].cut_along : Axes()});
   buckets_ = make_buckets(shared, options.reduce_bucket, BucketOrder::backward);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t place = 0; place < buckets_[bucket].members().size(); ++place) {
@@ -45,7 +50,7 @@ void Reductions::begin(SegmentGradients& of, WholeGradients& whole, bool last) {
 }
 
 void Reductions::send_filling() {
-  for (const Bucket& bucket : buckets_) send_filling(bucket.group());
+  for (const Bucket& bucket : buckets_) send_filling(bucket.lane());
 }
 
 void Reductions::make_room() {
@@ -110,21 +115,22 @@ void Reductions::reduce_to_shard(SegmentGradients& of, WholeGradients& whole, bo
 
 /// The first segment of a bucket makes room for all; the last one sends it.
 void Reductions::pack(SegmentGradients& of, WholeGradients& whole, bool last) {
-  const auto found = filling_.find(of.ranks);
+  const Bucket& bucket = buckets_[of.bucket];
+  const size_t lane = bucket.lane();
+  const auto found = filling_.find(lane);
   const auto is_another = [&](const Filling& filling) {
     return filling.bucket != of.bucket || filling.present[of.place] ||
            (of.tree && filling.micro_batch != whole.micro_batch);
   };
-  if (found != filling_.end() && is_another(found->second)) send_filling(*of.ranks);
-  const Bucket& bucket = buckets_[of.bucket];
-  if (!filling_.contains(of.ranks)) {
+  if (found != filling_.end() && is_another(found->second)) send_filling(lane);
+  if (!filling_.contains(lane)) {
     make_room();
-    filling_[of.ranks] = {.bucket = of.bucket,
-                          .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
-                          .present = std::vector<bool>(bucket.members().size(), false),
-                          .micro_batch = whole.micro_batch};
+    filling_[lane] = {.bucket = of.bucket,
+                      .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
+                      .present = std::vector<bool>(bucket.members().size(), false),
+                      .micro_batch = whole.micro_batch};
   }
-  Filling& filling = filling_[of.ranks];
+  Filling& filling = filling_[lane];
   for (int rank = 0; rank < of.ranks->size(); ++rank) {
     const Interval owned = of.partition.owned(rank);
     copy_as(context_, whole.values.flat(owned.begin, owned.end), bucket.part(filling.packed, rank, of.place));
@@ -132,12 +138,11 @@ void Reductions::pack(SegmentGradients& of, WholeGradients& whole, bool last) {
   if (of.policy.shard_gradients) whole.values = {};
   filling.present[of.place] = true;
   if (last && of.policy.shard_gradients) filling.last.push_back(bucket.members()[of.place]);
-  if (std::find(filling.present.begin(), filling.present.end(), false) == filling.present.end())
-    send_filling(*of.ranks);
+  if (std::find(filling.present.begin(), filling.present.end(), false) == filling.present.end()) send_filling(lane);
 }
 
-void Reductions::send_filling(const Communicator& ranks) {
-  const auto found = filling_.find(&ranks);
+void Reductions::send_filling(size_t lane) {
+  const auto found = filling_.find(lane);
   if (found == filling_.end()) return;
   Filling filling = std::move(found->second);
   filling_.erase(found);

@@ -7,7 +7,9 @@
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back. With gradient sharding they may travel as
-// codes of few bits instead (ShardReduction).
+// codes of few bits instead (ShardReduction). Codes share scales with their neighbours, so that what all ranks along an
+// axis hold alike travels apart from what that axis cuts: else the copies would be rounded by different scales, and
+// drift apart.
 #pragma once
 
 #include <deque>
@@ -87,8 +89,8 @@ class Reductions {
   void reduce_to_shard(SegmentGradients& of, WholeGradients& whole, bool last);
   void pack(SegmentGradients& of, WholeGradients& whole, bool last);
   void send_bucket(Filling filling);
-  /// Sends the bucket that these ranks were filling, if there is one.
-  void send_filling(const Communicator& ranks);
+  /// Sends the bucket of the lane that was being filled, if there is one.
+  void send_filling(size_t lane);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
   /// Whether a reduction to shards goes quantized.
@@ -117,7 +119,7 @@ class Reductions {
   WireOptions codes_;
   std::vector<WireErrors> errors_;  // with feedback, one for each bucket
   std::vector<Bucket> buckets_;
-  std::map<const Communicator*, Filling> filling_;
+  std::map<size_t, Filling> filling_;  // by lane
   std::deque<Flight> flights_;
   std::deque<Flight> crossings_;  // between replicas, of what travels in buffers of its own
 };
