@@ -57,6 +57,7 @@ TEST(AppendFile, what_cannot_be_written_is_named) {
   fs::create_directory(folder / "a");
   EXPECT_THAT(message_of<IoError>([&] { file.append("2\n"); }), HasSubstr((folder / "a").string()));
   EXPECT_THROW(AppendFile().append("1"), IoError);
+  EXPECT_THROW(AppendFile().sync(), IoError);
 }
 
 /// While it lives, no file grows beyond so many bytes, as if the disk were full there.
@@ -90,6 +91,7 @@ TEST(AppendFile, keeps_no_part_of_what_a_disk_did_not_take_whole) {
     file.append("23\n");
   }
   file.append("4\n");
+  file.sync();
   EXPECT_EQ(read_bytes(folder / "a"), "1\n23\n4\n");
 }
 

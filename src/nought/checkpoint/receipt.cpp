@@ -1,16 +1,11 @@
 #include "nought/checkpoint/receipt.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "nought/base/open_file.h"
 #include "nought/base/text.h"
-#include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/io/sha256.h"
 
@@ -48,37 +43,24 @@ std::vector<ReceiptLine> read_chain(const fs::path& path, const std::string& tex
   return lines;
 }
 
-/// The bytes are on disk when it returns. IoError.
-void append_durably(const fs::path& path, const std::string& bytes) {
-  const int file = open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-  const bool written =
-      file >= 0 && ::write(file, bytes.data(), bytes.size()) == std::ssize(bytes) && ::fsync(file) == 0;
-  const std::error_code error(errno, std::generic_category());
-  if (file >= 0) ::close(file);
-  require<IoError>(written, "cannot write {}: {}", path.string(), error.message());
-}
-
 }  // namespace
 
-ReceiptWriter::ReceiptWriter(fs::path folder, std::string before)
-    : path_(std::move(folder) / kReceiptFile), last_(std::move(before)) {
-  with_io_errors(path_, [&] { fs::create_directories(path_.parent_path()); });
-  const std::optional<std::string> text = bytes_if_there(path_);
-  if (!text) {
-    append_durably(path_, "");
-    sync_folder(path_.parent_path());
-    return;
-  }
-  const std::vector<ReceiptLine> lines = read_chain(path_, *text);
-  const size_t whole = text->rfind('\n') == std::string::npos ? 0 : text->rfind('\n') + 1;
-  if (whole < text->size()) with_io_errors(path_, [&] { fs::resize_file(path_, whole); });
+ReceiptWriter::ReceiptWriter(fs::path folder, std::string before) : last_(std::move(before)) {
+  const fs::path path = std::move(folder) / kReceiptFile;
+  with_io_errors(path, [&] { fs::create_directories(path.parent_path()); });
+  std::string text = bytes_if_there(path).value_or("");
+  const std::vector<ReceiptLine> lines = read_chain(path, text);
+  const size_t end = text.rfind('\n');
+  text.resize(end == std::string::npos ? 0 : end + 1);
   if (!lines.empty()) last_ = lines.back().hash;
+  file_ = AppendFile(path, text);
 }
 
 std::string ReceiptWriter::add(OrderedJson line) {
   line["previous"] = last_;
   const std::string text = line.dump();
-  append_durably(path_, text + "\n");
+  file_.append(text + "\n");
+  file_.sync();
   return last_ = sha256_of(text);
 }
 

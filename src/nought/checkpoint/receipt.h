@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/io/append_file.h"
 #include "nought/io/file_format.h"
 
 namespace nought {
@@ -23,6 +24,9 @@ inline constexpr FileFormat kReceiptFormat{"nought-receipt", 1};
 inline constexpr std::string_view kReceiptFile = "receipt.jsonl";
 /// In what a checkpoint says about itself: the hash of the line that belongs to it.
 inline constexpr const char* kReceiptKey = "receipt";
+/// In the line of a start: how far losses and norms may be apart on other ranks, 0 if they have the same bits; or, as
+/// text, the setting by which other ranks have another result.
+inline constexpr const char* kOtherRanksKey = "other_ranks";
 
 /// Adds lines. Each is on disk when add() returns.
 class ReceiptWriter {
@@ -36,7 +40,7 @@ class ReceiptWriter {
   const std::string& last() const { return last_; }
 
  private:
-  std::filesystem::path path_;
+  AppendFile file_;
   std::string last_;
 };
 

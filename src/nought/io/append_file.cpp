@@ -57,4 +57,10 @@ void AppendFile::append(std::string_view bytes) {
   }
 }
 
+void AppendFile::sync() const {
+  require<IoError>(descriptor_ >= 0, "{}: flushed before it was opened", path_.string());
+  while (::fsync(descriptor_) != 0)
+    require<IoError>(errno == EINTR, "cannot flush {} to disk: {}", path_.string(), std::strerror(errno));
+}
+
 }  // namespace nought

@@ -19,6 +19,8 @@ class AppendFile {
   /// the file was removed, moved or replaced since, all that it holds is written again under its name, in a new folder
   /// if that is gone too. IoError.
   void append(std::string_view bytes);
+  /// What was appended is on disk when it returns. IoError.
+  void sync() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
