@@ -35,32 +35,20 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   return outcome.path;
 }
 
-Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
+Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
   const Json manifest = read_manifest(path_);
   info_ = info_in(manifest, path_);
   rank_states_ = manifest.value("rank_states", Json());
-  require_same_kind(model);
-  std::map<std::string, Shape> shapes;
   try {
     for (const Json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;
       for (int64_t extent : entry.at("shape")) shape.push_back(extent);
-      shapes[parameter] = shape;
+      shapes_[parameter] = shape;
       if (entry.value("frozen", false)) frozen_.insert(parameter);
       blocks_[entry.at("state").get<std::string>() + "/" + parameter].push_back(
           {entry.at("file"), entry.at("tensor"), runs_of(entry, shape), entry.at("xxh3")});
     }
-    for (const auto& unit : model.units())
-      for (const Parameter& parameter : unit->parameters()) {
-        if (is_of_base(parameter)) continue;
-        const auto found = shapes.find(parameter.name);
-        require<IoError>(found != shapes.end(), "{} does not hold parameter {}: it belongs to another model",
-                         path_.string(), parameter.name);
-        const Shape& shape = parameter.placement.global;
-        require<IoError>(found->second == shape, "{}: parameter {} has shape {}, the model has {}", path_.string(),
-                         parameter.name, found->second, shape);
-      }
   } catch (const Json::exception& error) {
     fail_damaged(path_, error.what());
   } catch (const ShapeError& error) {
@@ -70,12 +58,24 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
     for (const Block& block : blocks)
       if (!files_.contains(block.file)) files_.emplace(block.file, SafetensorsFile(path_ / block.file));
   // Which states there are besides the master depends on the optimizer that wrote them; what there is must be whole.
+  for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes_.at(key.substr(key.find('/') + 1)).numel());
+}
+
+Checkpoint::Checkpoint(const fs::path& path, const Model& model) : Checkpoint(path) { require_fits(model); }
+
+void Checkpoint::require_fits(const Model& model) const {
+  require_same_kind(model);
   for (const auto& unit : model.units())
-    for (const Parameter& parameter : unit->parameters())
-      if (!is_of_base(parameter))
-        check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name),
-                       parameter.placement.global.numel());
-  for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes.at(key.substr(key.find('/') + 1)).numel());
+    for (const Parameter& parameter : unit->parameters()) {
+      if (is_of_base(parameter)) continue;
+      const auto found = shapes_.find(parameter.name);
+      require<IoError>(found != shapes_.end(), "{} does not hold parameter {}: it belongs to another model",
+                       path_.string(), parameter.name);
+      const Shape& shape = parameter.placement.global;
+      require<IoError>(found->second == shape, "{}: parameter {} has shape {}, the model has {}", path_.string(),
+                       parameter.name, found->second, shape);
+      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name), shape.numel());
+    }
 }
 
 void Checkpoint::require_same_kind(const Model& model) const {

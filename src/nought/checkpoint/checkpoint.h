@@ -38,10 +38,14 @@ std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo&
 /// The states of a checkpoint, as the start of a run.
 class Checkpoint final : public StateSource {
  public:
-  /// Reads the manifest and compares it with the model: IoError if a parameter is missing or has another shape.
+  /// Reads the manifest, of whatever model. IoError if it does not cover what it names.
+  explicit Checkpoint(const std::filesystem::path& path);
+  /// Compares it with the model, too: IoError if a parameter is missing or has another shape.
   Checkpoint(const std::filesystem::path& path, const Model& model);
 
   const CheckpointInfo& info() const { return info_; }
+  /// The global shapes of all parameters that it holds, by name.
+  const std::map<std::string, Shape>& shapes() const { return shapes_; }
   /// Where the checkpoint is of workers (info().local): fill() gives the inner states of this one from now on, and with
   /// own_masters its weights too, instead of those that all agreed on last.
   void choose_worker(int worker, bool own_masters) { worker_ = worker, own_masters_ = own_masters; }
@@ -69,6 +73,7 @@ class Checkpoint final : public StateSource {
   /// Reads what a block has of the elements. Its checksum is verified first, unless it has none of them.
   void read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const;
   void check_coverage(const std::string& key, int64_t numel) const;
+  void require_fits(const Model& model) const;
   /// ConfigError if one of the two is of an adapter and the other is not.
   void require_same_kind(const Model& model) const;
   /// What an adapter's checkpoint does not hold.
@@ -81,6 +86,7 @@ class Checkpoint final : public StateSource {
   const StateSource* base_ = nullptr;
   std::optional<int> worker_;
   bool own_masters_ = false;
+  std::map<std::string, Shape> shapes_;
   std::map<std::string, std::vector<Block>> blocks_;  // by "master/NAME"
   std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;

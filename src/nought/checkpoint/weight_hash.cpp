@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -98,74 +99,140 @@ std::map<std::string, KnownTensor> all_tensors(Communicator& ranks, const Contex
   return all;
 }
 
-/// Hashes stretches on one rank.
+/// Hashes stretches on one rank, some elements after the other.
 class StretchHasher {
  public:
   StretchHasher(const Context& training, Communicator& ranks)
-      : training_(training), host_(host_context(training)), ranks_(ranks) {}
+      : training_(training), host_(host_context(training)), ranks_(ranks), room_(training, ranks.size()) {}
 
   /// All elements of the stretch are here.
   std::string of_whole(const OwnedTensor& tensor, Interval stretch) {
-    std::vector<float> values(static_cast<size_t>(stretch.size()));
-    add(tensor, stretch, values);
-    return hash(values);
+    Sha256 hash;
+    for (Interval piece = first_piece(stretch); !piece.empty(); piece = next_piece(piece, stretch)) {
+      fill(&tensor, piece);
+      add_values(hash);
+    }
+    return hash.hex();
   }
   /// Ranks have parts of it. Collective; null: this rank has none. Returns the hash on `hashed_by` alone.
   std::string of_parts(const OwnedTensor* tensor, Interval stretch, int hashed_by) {
-    std::vector<float> values(static_cast<size_t>(stretch.size()));
-    if (tensor != nullptr) add(*tensor, stretch, values);
-    const Tensor sum = training_.upload<float>({stretch.size()}, values, Category::communication);
-    ranks_.all_reduce(sum).wait();
-    if (ranks_.rank() != hashed_by) return "";
-    values = training_.to_host<float>(sum);
-    return hash(values);
+    Sha256 hash;
+    const bool mine = ranks_.rank() == hashed_by;
+    for (Interval piece = first_piece(stretch); !piece.empty(); piece = next_piece(piece, stretch)) {
+      fill(tensor, piece);
+      const Tensor sum = room_.sum.flat(0, piece.size());
+      training_.upload<float>(values_, sum);
+      ranks_.all_reduce(sum).wait();
+      if (!mine) continue;
+      values_ = training_.to_host<float>(sum);
+      add_values(hash);
+    }
+    return mine ? hash.hex() : "";
   }
 
  private:
-  /// Adds what this rank has, for elements that no other run has.
-  void add(const OwnedTensor& tensor, Interval stretch, std::span<float> values) {
-    for (const OwnedTensor::Run& run : tensor.runs) {
-      const Interval global = intersect(run.global, stretch);
+  static Interval first_piece(Interval stretch) {
+    return {stretch.begin, std::min(stretch.end, stretch.begin + HashRoom::kElements)};
+  }
+  static Interval next_piece(Interval piece, Interval stretch) { return first_piece({piece.end, stretch.end}); }
+
+  /// values_ = what this rank has of the piece, and 0 where others have it.
+  void fill(const OwnedTensor* tensor, Interval piece) {
+    values_.assign(static_cast<size_t>(piece.size()), 0);
+    if (tensor == nullptr) return;
+    for (const OwnedTensor::Run& run : tensor->runs) {
+      const Interval global = intersect(run.global, piece);
       if (global.size() == 0) continue;
       const int64_t first = run.in_piece.begin + global.begin - run.global.begin;
       read(*run.piece, {first, first + global.size()},
-           values.subspan(static_cast<size_t>(global.begin - stretch.begin)));
+           std::span(values_).subspan(static_cast<size_t>(global.begin - piece.begin)));
     }
   }
   void read(const OwnedPiece& piece, Interval elements, std::span<float> into) {
-    // Runs of a cut matrix are short: what is read is a stretch of the piece, and kept for the next run.
+    // Runs of a cut matrix are short: what follows them is read too, and kept for the next run.
     if (kept_ != &piece || elements.begin < at_.begin || elements.end > at_.end) {
       const int64_t size = piece.in_parameter.size();
-      at_ = piece.whole ? Interval{0, size} : Interval{elements.begin, std::min(size, elements.begin + kStretch)};
+      at_ = piece.whole ? Interval{0, size}
+                        : Interval{elements.begin, std::min(size, elements.begin + HashRoom::kElements)};
       kept_ = &piece;
-      values_ = values_of(piece, at_);
+      kept_values_ = values_of(piece, at_);
     }
-    std::copy_n(values_.begin() + (elements.begin - at_.begin), elements.size(), into.begin());
+    std::copy_n(kept_values_.begin() + (elements.begin - at_.begin), elements.size(), into.begin());
   }
   std::vector<float> values_of(const OwnedPiece& piece, Interval elements) {
     if (piece.held) return piece.held.flat(elements.begin, elements.end).to_vector<float>();
     Memory& memory = *training_.memory;
-    const Tensor values =
-        Tensor::empty(memory, {elements.size()}, piece.dtype, Category::workspace, memory.host_pool());
+    const int64_t bytes = elements.size() * size_of(piece.dtype);
+    const Tensor values = bytes <= room_.read.bytes() ? room_.read.flat(0, bytes).reinterpret(piece.dtype)
+                                                      : Tensor::empty(memory, {elements.size()}, piece.dtype,
+                                                                      Category::workspace, memory.host_pool());
     const Context& by = piece.on_host ? host_ : training_;
     piece.read(by, elements, values);
     by.stream->synchronize();
     return values.to_vector<float>();
   }
-  static std::string hash(std::span<float> values) {
-    for (float& value : values) value += 0.0F;  // sums of several ranks have no negative zero
-    return Sha256().add(std::as_bytes(values)).hex();
+  void add_values(Sha256& hash) {
+    for (float& value : values_) value += 0.0F;  // sums of several ranks have no negative zero
+    hash.add(std::as_bytes(std::span(values_)));
   }
 
   const Context& training_;
   Context host_;
   Communicator& ranks_;
+  HashRoom room_;
+  std::vector<float> values_;  // of the piece that is hashed
   const OwnedPiece* kept_ = nullptr;
   Interval at_ = {};
-  std::vector<float> values_;
+  std::vector<float> kept_values_;
 };
 
+/// The hash of a model of these tensors, by name, and of the hashes of their stretches.
+class TotalHash {
+ public:
+  void add_tensor(const std::string& name, int64_t numel) { total_.add(fmt::format("{} {}\n", name, numel)); }
+  /// Behind all tensors. number: of the stretch among those of all tensors.
+  void add_stretch(int64_t number, const std::string& hash) { add_line(stretch_line(number, hash)); }
+  void add_line(const std::string& line) { total_.add(line + "\n"); }
+  std::string hex() { return total_.hex(); }
+
+  static std::string stretch_line(int64_t number, const std::string& hash) {
+    return fmt::format("{:012} {}", number, hash);
+  }
+
+ private:
+  Sha256 total_;
+};
+
+std::string hash_values(std::span<float> values) {
+  for (float& value : values) value += 0.0F;  // sums of several ranks have no negative zero
+  return Sha256().add(std::as_bytes(values)).hex();
+}
+
+/// All tensors by name, of which read() fills elements.
+std::string hash_tensors(const std::map<std::string, int64_t>& tensors, DType dtype,
+                         const std::function<void(const std::string&, Interval, const Tensor&)>& read) {
+  const auto memory = Memory::create();
+  TotalHash total;
+  for (const auto& [name, numel] : tensors) total.add_tensor(name, numel);
+  int64_t number = 0;
+  for (const auto& [name, numel] : tensors)
+    for (int64_t i = 0; i < ceil_div(numel, kStretch); ++i) {
+      const Interval stretch = stretch_of(i, numel);
+      const Tensor values = Tensor::empty(*memory, {stretch.size()}, dtype, Category::checkpoint);
+      read(name, stretch, values);
+      std::vector<float> widened = values.to_vector<float>();
+      total.add_stretch(number++, hash_values(widened));
+    }
+  return total.hex();
+}
+
 }  // namespace
+
+HashRoom::HashRoom(const Context& context, int ranks) {
+  Memory& memory = *context.memory;
+  read = Tensor::empty(memory, {kElements * size_of(DType::f32)}, DType::u8, Category::workspace, memory.host_pool());
+  if (ranks > 1) sum = context.empty({kElements}, DType::f32, Category::communication);
+}
 
 std::string hash_weights(ShardedModel& model, bool with_frozen) {
   Communicator& ranks = model.mesh().world();
@@ -188,17 +255,40 @@ std::string hash_weights(ShardedModel& model, bool with_frozen) {
                                static_cast<int>(number % ranks.size()));
       else if (whole->second == ranks.rank())
         hash = hasher.of_whole(there->second, stretch);
-      if (!hash.empty()) mine += fmt::format("{:012} {}\n", number, hash);
+      if (!hash.empty()) mine += TotalHash::stretch_line(number, hash) + "\n";
     }
   }
   std::set<std::string> stretches;  // in the order of their numbers
   for (const std::string& text : texts_of_ranks(ranks, context, mine))
     for (std::string& line : split(text, '\n'))
       if (!line.empty()) stretches.insert(std::move(line));
-  Sha256 total;
-  for (const auto& [name, tensor] : all) total.add(fmt::format("{} {}\n", name, tensor.numel));
-  for (const std::string& line : stretches) total.add(line + "\n");
+  TotalHash total;
+  for (const auto& [name, tensor] : all) total.add_tensor(name, tensor.numel);
+  for (const std::string& line : stretches) total.add_line(line);
   return total.hex();
+}
+
+std::string hash_weights(const Checkpoint& checkpoint, DType dtype) {
+  std::map<std::string, int64_t> tensors;
+  for (const auto& [name, shape] : checkpoint.shapes()) tensors[name] = shape.numel();
+  return hash_tensors(tensors, dtype, [&](const std::string& name, Interval elements, const Tensor& into) {
+    Parameter parameter;
+    parameter.name = name;
+    checkpoint.fill(StateKind::master, parameter, elements, into);
+  });
+}
+
+std::string hash_weights(const StateSource& source, const Model& model, DType dtype) {
+  std::map<std::string, int64_t> tensors;
+  std::map<std::string, const Parameter*> parameters;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      tensors[parameter.name] = parameter.placement.global.numel();
+      parameters[parameter.name] = &parameter;
+    }
+  return hash_tensors(tensors, dtype, [&](const std::string& name, Interval elements, const Tensor& into) {
+    source.fill(StateKind::master, *parameters.at(name), elements, into);
+  });
 }
 
 }  // namespace nought

@@ -81,6 +81,7 @@ struct Layout {
   bool async_save = false;          // checkpoints are written beside the training (checkpoint/checkpoint_writer.h)
   int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
   int64_t sample_new_tokens = 0;    // the most tokens that it gets
+  bool hashes_weights = false;      // between steps, for a receipt (checkpoint/weight_hash.h)
 
   int stages() const { return static_cast<int>(pipeline.ranks); }
   /// Ranks that read different samples.

@@ -7,6 +7,7 @@
 
 #include "nought/base/host.h"
 #include "nought/checkpoint/owned_pieces.h"
+#include "nought/checkpoint/weight_hash.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/engine/engine.h"
 #include "nought/infer/rollout.h"
@@ -37,6 +38,7 @@ Layout layout_of(const RunPlan& plan) {
   layout.sharding = with_early_compression(layout.sharding, updates_of(plan));
   layout.ranks_per_host = launched_on_host().value_or(0);
   if (!plan.data.validates()) layout.evaluation_rows = 0;
+  layout.hashes_weights = plan.receipt_every > 0;
   if (plan.alignment.of_rewards() && !plan.alignment.rewards.empty()) {
     layout.rollout_sequences = layout.train_batch() * plan.alignment.steps_of_answers(layout.accumulation) /
                                (layout.writes_answers_together() ? 1 : layout.data_ranks());
@@ -222,6 +224,7 @@ Prediction dry_run(const ModelConfig& config, const Layout& layout, const DryRun
   for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
   if (values && layout.cuts_parameters()) values->gather();
+  if (layout.hashes_weights) HashRoom(context, rank.ranks->size());
   if (layout.rollout_sequences > 0) {
     enter("answers");
     const int64_t longest = layout.row_tokens > 0 ? layout.row_tokens / layout.micro_batch : layout.seq_length;
