@@ -182,6 +182,8 @@ RandomRun random_run(uint64_t seed, const TempFolder& folder) {
   if (dice.one_in(4)) data["separate_documents"] = true;
   if (dice.one_in(6)) training["sample_prompt"] = "line", training["sample_steps"] = 1;
   if (training.contains("sample_prompt")) training["sample_max_new_tokens"] = 3;
+  const bool one_model = !training.contains("diloco") && !training.contains("async_data_parallel");
+  if (dice.one_in(4) && one_model) training["receipt"] = {{"every", 1}};
 
   std::string text;
   for (int i = 0; i < 600; ++i) text += fmt::format("line {} of a text.\n", i % 13);

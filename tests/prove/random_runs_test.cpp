@@ -20,6 +20,7 @@
 #include "support/trainer_runs.h"
 #include <gtest/gtest.h>
 
+#include "nought/checkpoint/receipt_check.h"
 #include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
 #include "nought/plan/ready_run.h"
@@ -105,6 +106,9 @@ std::string refusal_of(uint64_t seed) {
     if (!plan) return refusal;
     const std::vector<double> whole = losses_of(*plan, run.ranks, StartMode::fresh);
     EXPECT_EQ(whole.size(), 2U);
+    if (const std::string out = plan->output_dir; has_receipt(out)) {
+      EXPECT_EQ(check_links(Receipt(out), out).checkpoints.size(), 2U);
+    }
     std::filesystem::remove_all(folder / "out/checkpoint-2");
     if (const std::optional<RunPlan> resumed = accepted(run, StartMode::resume, refusal)) {
       EXPECT_EQ(losses_of(*resumed, run.ranks, StartMode::resume), std::vector(whole.begin() + 1, whole.end()));

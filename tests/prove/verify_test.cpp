@@ -1,29 +1,20 @@
-// nought verify: a receipt that is true agrees with its replays on any ranks, and one that was changed is found,
-// whoever changed it.
+// nought verify, the program: what it says of a true receipt and of one that was changed, and of bad input. What is
+// found at all is in forged_receipts_test.cpp.
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "prove/receipt_copy.h"
 #include "support/known_paths.h"
-#include "support/message_of.h"
 #include "support/run_file.h"
 #include "support/run_program.h"
 #include "support/size.h"
-#include "support/sweep.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/base/text.h"
-#include "nought/checkpoint/checkpoint_folders.h"
-#include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/checkpoint/receipt.h"
-#include "nought/checkpoint/receipt_check.h"
-#include "nought/io/sha256.h"
 
 namespace nought::verify_test {
 namespace {
@@ -55,12 +46,13 @@ class Verify : public testing::Test {
 };
 std::unique_ptr<TempFolder> Verify::folder;
 
-TEST_F(Verify, a_true_receipt_agrees_to_the_bit_on_1_2_and_4_ranks) {
-  for (const int ranks : {1, 2, 4}) {
-    const Ended ended = nought(fmt::format("verify {} --ranks {} --steps {}", at("out"), ranks, ranks == 2 ? 100 : 2));
+TEST_F(Verify, a_true_receipt_agrees_to_the_bit_on_the_ranks_of_the_run_and_on_others) {
+  for (const int ranks : {2, 4}) {
+    const Ended ended = nought(fmt::format("verify {} --steps 1 --ranks {}", at("out"), ranks));
     EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.err;
     EXPECT_THAT(ended.out, HasSubstr("receipt   7 lines up to step 6"));
     EXPECT_THAT(ended.out, HasSubstr("links     3 checkpoints and the exported weights hold"));
+    EXPECT_THAT(ended.out, HasSubstr("exported  the weights are those of its line"));
     EXPECT_THAT(ended.out, HasSubstr(fmt::format("on {} ranks: the same bits", ranks)));
     EXPECT_THAT(ended.out, HasSubstr("result    the run went as its receipt says"));
   }
@@ -96,162 +88,24 @@ TEST_F(Verify, bad_input_is_refused_in_one_line) {
   expect(mixed.path().string(), "no step can be made again");
 }
 
-// --- changes ---
-
-/// A copy of the run, to be changed.
-class Copy {
- public:
-  Copy() {
-    fs::copy(Verify::at("out"), folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  }
-
-  fs::path path() const { return folder_.path(); }
-  std::vector<OrderedJson> lines() const {
-    std::vector<OrderedJson> lines;
-    for (const std::string& line : split(test::read_bytes(folder_ / "receipt.jsonl"), '\n'))
-      if (!line.empty()) lines.push_back(OrderedJson::parse(line));
-    return lines;
-  }
-  /// Writes the lines as they are: the chain breaks.
-  void write(const std::vector<OrderedJson>& lines) const {
-    std::string text;
-    for (const OrderedJson& line : lines) text += line.dump() + "\n";
-    folder_.write("receipt.jsonl", text);
-  }
-  /// Writes a chain of the lines.
-  void chain(std::vector<OrderedJson> lines) const {
-    std::string last;
-    for (OrderedJson& line : lines) line["previous"] = last, last = sha256_of(line.dump());
-    write(lines);
-  }
-  /// Gives checkpoints and the export the hashes of the chain.
-  void forge_links() const {
-    const Receipt receipt(path());
-    for (const fs::path& checkpoint : list_checkpoints(path()))
-      for (const ReceiptLine& line : receipt.lines())
-        if (line.step() == checkpoint_step(checkpoint)) forge(checkpoint, line.hash);
-    Json state = Json::parse(test::read_bytes(folder_ / "trainer_state.json"));
-    state["receipt"] = receipt.last();
-    folder_.write("trainer_state.json", state.dump());
-  }
-  static void forge(const fs::path& checkpoint, const std::string& hash) {
-    const Json manifest = read_manifest(checkpoint);
-    CheckpointInfo info = info_in(manifest, checkpoint);
-    info.about[kReceiptKey] = hash;
-    write_manifest(info, manifest.at("blocks"), checkpoint);
-  }
-  /// What `nought verify` finds without replays.
-  std::string found_at_once() const {
-    return test::message_of<IoError>([&] { check_links(Receipt(path()), path()); });
-  }
-
- private:
-  TempFolder folder_;
-};
-
-/// Changes of one line that somebody might make.
-struct Change {
-  size_t line;
-  std::string member;
-};
-
-void change(OrderedJson& value) {
-  if (value.is_number_integer())
-    value = value.get<int64_t>() + 1;
-  else if (value.is_number())
-    value = value.get<double>() * 1.001;
-  else if (value.is_string())
-    value = (value == "0.5" ? "0.25" : "0.5");
-  else
-    change(*value.begin());
-}
-
-/// Changes of what a line says of its run or step. Those of steps alone: only replays find them if all else is forged.
-std::vector<Change> changes() {
-  std::vector<Change> all;
-  for (size_t line = 1; line <= 6; ++line)
-    for (const char* member : {"loss", "grad_norm", "samples", "weights"}) all.push_back({line, member});
-  for (const char* member : {"/config/learning_rate", "/run/seed", "/run/data", "/files", "/weights"})
-    all.push_back({0, member});
-  return all;
-}
-
-std::vector<OrderedJson> changed(const Copy& copy, const Change& each) {
-  std::vector<OrderedJson> lines = copy.lines();
-  OrderedJson& line = lines.at(each.line);
-  change(each.member.starts_with('/') ? line.at(OrderedJson::json_pointer(each.member)) : line.at(each.member));
-  return lines;
-}
-
-TEST_F(Verify, a_changed_line_breaks_the_chain_and_a_new_chain_leaves_checkpoints_behind) {
-  int found = 0;
-  for (const Change& each : changes()) {
-    const Copy copy;
-    const std::vector<OrderedJson> lines = changed(copy, each);
-    copy.write(lines);
-    EXPECT_NE(copy.found_at_once(), "") << each.line << " " << each.member;
-    copy.chain(lines);
-    EXPECT_THAT(copy.found_at_once(), HasSubstr("belong to this receipt")) << each.line << " " << each.member;
-    found += 2;
-  }
-  const Copy copy;
-  for (size_t line = 1; line < 6; ++line, ++found) {  // another order
-    std::vector<OrderedJson> lines = copy.lines();
-    std::swap(lines[line], lines[line + 1]);
-    copy.write(lines);
-    EXPECT_NE(copy.found_at_once(), "") << line;
-  }
-  for (size_t line = 0; line < 6; ++line, ++found) {  // one that is missing
-    std::vector<OrderedJson> lines = copy.lines();
-    lines.erase(lines.begin() + static_cast<int64_t>(line));
-    copy.write(lines);
-    EXPECT_NE(copy.found_at_once(), "") << line;
-  }
-  EXPECT_EQ(found, 69);
-}
-
-TEST_F(Verify, what_is_forged_in_all_places_is_found_by_replays) {
-  const std::vector<Change> all = changes();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!test::samples(static_cast<int64_t>(i), 10)) continue;
-    const Copy copy;
-    copy.chain(changed(copy, all[i]));
-    copy.forge_links();
-    EXPECT_EQ(copy.found_at_once(), "");
-    const Ended ended = nought("verify --steps 100 " + copy.path().string());
-    EXPECT_EQ(ended.exit_code, 1) << all[i].line << " " << all[i].member << ": " << ended.out << ended.err;
-    EXPECT_THAT(ended.out, HasSubstr("result    differs: "));
-  }
-}
-
-TEST_F(Verify, other_weights_in_a_checkpoint_and_other_files_are_found) {
+TEST_F(Verify, what_was_changed_is_said_and_is_the_exit_code) {
   const auto finding = [](const fs::path& run) {
     const Ended ended = nought("verify --steps 100 " + run.string());
     EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
     return ended.out;
   };
-  const Copy copy;
-  const std::string hash = check_links(Receipt(copy.path()), copy.path()).checkpoints.at(4)->hash;
-  fs::remove_all(copy.path() / "checkpoint-4");
-  fs::copy(at("other/checkpoint-4"), copy.path() / "checkpoint-4", fs::copy_options::recursive);
-  Copy::forge(copy.path() / "checkpoint-4", hash);
-  EXPECT_THAT(finding(copy.path()), HasSubstr("from step 4: the weights are not those that the receipt says"));
+  const test::ReceiptCopy copy(at("out"));
+  std::vector<OrderedJson> lines = copy.lines();
+  lines[1]["loss"] = 1.5;
+  copy.chain(lines), copy.forge_links();
+  EXPECT_THAT(finding(copy.path()), HasSubstr("result    differs: step 1: loss is "));
 
-  const auto with = [&](const std::string& name, const std::function<std::string(std::string)>& edit) {
-    const std::string before = test::read_bytes(at(name));
-    folder->write(name, edit(before));
-    const std::string found = finding(at("out"));
-    folder->write(name, before);
-    return found;
-  };
-  EXPECT_THAT(with("text.txt", [](std::string text) { return text[40] ^= 1, text; }), HasSubstr("data is "));
-  EXPECT_THAT(with("run.json",
-                   [](std::string text) {
-                     Json run = Json::parse(text);
-                     run["training"]["learning_rate"] = 2e-3;
-                     return run.dump();
-                   }),
-              HasSubstr("learning_rate is 0.002, the receipt says 0.001"));
+  Json run = Json::parse(test::read_bytes(at("run.json")));
+  run["training"]["learning_rate"] = 2e-3;
+  folder->write("run.json", run.dump());
+  EXPECT_THAT(finding(at("out")), HasSubstr("learning_rate is 0.002, the receipt says 0.001"));
+  run["training"]["learning_rate"] = 1e-3;
+  folder->write("run.json", run.dump());
 }
 
 }  // namespace

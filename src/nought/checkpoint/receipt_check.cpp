@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "nought/checkpoint/checkpoint_folders.h"
 #include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/checkpoint/export_record.h"
+#include "nought/checkpoint/weight_hash.h"
 
 namespace nought {
 
@@ -49,11 +51,41 @@ std::string describe_other_member(const Json& then, const Json& now, bool same_r
   return "";
 }
 
+/// How many steps after each other have lines, by a line of a start; 0: it does not say.
+int64_t interval_of(const Json& start) {
+  const std::string text = text_of(start.value("/config/receipt"_json_pointer, Json("")));
+  int64_t every = 0;
+  std::from_chars(text.data(), text.data() + text.size(), every);
+  return every;
+}
+
+/// IoError unless steps rise from each start on, and none is missing.
+void require_steps(const Receipt& receipt) {
+  const std::vector<ReceiptLine>& lines = receipt.lines();
+  require<IoError>(lines.front().kind() == "start", "the receipt does not begin with the start of a run");
+  int64_t every = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const int64_t step = lines[i].step();
+    if (lines[i].kind() == "start") {
+      every = interval_of(lines[i].json);
+      continue;
+    }
+    const int64_t before = lines[i - 1].step();
+    require<IoError>(before < step, "line {} of the receipt is of step {}, and the line before it of step {}", i + 1,
+                     step, before);
+    if (every == 0) continue;
+    const int64_t due = (before / every + 1) * every;
+    require<IoError>(step <= due, "the receipt has no line of step {}, which stands between lines {} and {}", due, i,
+                     i + 1);
+  }
+}
+
 std::string link_of(const Json& about) { return about.is_object() ? about.value(kReceiptKey, "") : ""; }
 
 }  // namespace
 
 ReceiptLinks check_links(const Receipt& receipt, const fs::path& folder) {
+  require_steps(receipt);
   ReceiptLinks links;
   for (const fs::path& checkpoint : list_checkpoints(folder)) {
     const CheckpointInfo info = read_checkpoint_info(checkpoint);
@@ -61,13 +93,16 @@ ReceiptLinks check_links(const Receipt& receipt, const fs::path& folder) {
     require<IoError>(line != nullptr && line->step() == info.step,
                      "{} does not belong to this receipt: the hash that it holds is that of no line of step {}",
                      checkpoint.string(), info.step);
+    require<IoError>(hash_weights(Checkpoint(checkpoint)) == line->json.at("weights"),
+                     "{}: its weights are not those that the receipt says", checkpoint.string());
     links.checkpoints[info.step] = line;
   }
   if (const auto record = read_export_record(folder)) {
-    require<IoError>(
-        receipt.find(record->receipt) != nullptr,
-        "the weights in {} do not belong to this receipt: no line has the hash that trainer_state.json holds",
-        folder.string());
+    const ReceiptLine* line = receipt.find(record->receipt);
+    require<IoError>(line != nullptr && line->step() == record->step,
+                     "the weights in {} do not belong to this receipt: the hash that trainer_state.json holds is that "
+                     "of no line of step {}",
+                     folder.string(), record->step);
     links.exported = true;
   }
   return links;
@@ -87,6 +122,7 @@ std::string describe_other_start(const Json& then, const Json& now, bool same_ra
   for (const char* key : {"config", "run"})
     if (std::string other = describe_other_member(member(then, key), member(now, key), same_ranks); !other.empty())
       return other;
+  if (member(then, kOtherRanksKey) != member(now, kOtherRanksKey)) return "what it says of other ranks is not so";
   const Json files = member(then, "files"), read = member(now, "files");
   for (const auto& [file, hash] : files.items())
     if (read.value(file, Json()) != hash) return fmt::format("{} is not the file that was read", file);

@@ -15,7 +15,8 @@ struct ReceiptLinks {
   std::map<int64_t, const ReceiptLine*> checkpoints;  // by step
   bool exported = false;
 };
-/// IoError, which names the first that does not belong to the receipt.
+/// Whether the receipt has all lines in their order, and what lies beside it belongs to it; the weights of checkpoints
+/// are read and hashed. IoError, which names the first that is not so.
 ReceiptLinks check_links(const Receipt& receipt, const std::filesystem::path& folder);
 
 /// The line of a start that the steps of a line follow.

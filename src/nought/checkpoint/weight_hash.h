@@ -25,8 +25,8 @@ struct HashRoom {
 /// with_frozen: unless frozen parameters are an adapter's base. Between steps. Collective; all ranks get the hash.
 std::string hash_weights(ShardedModel& model, bool with_frozen);
 
-/// The same of what a checkpoint holds: that of the model which was saved. dtype: values are rounded to it first.
-/// IoError for a block that is damaged.
+/// Hashes what a checkpoint holds: the hash is that of the model which was saved. dtype: values are rounded to it
+/// first. IoError for a block that is damaged.
 std::string hash_weights(const Checkpoint& checkpoint, DType dtype = DType::f32);
 /// And of the weights that a source has of a model.
 std::string hash_weights(const StateSource& source, const Model& model, DType dtype = DType::f32);

@@ -1,13 +1,10 @@
 // nought verify: whether a run went as its receipt says, by steps that are made again.
-#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
-#include <set>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,11 +12,12 @@
 #include "nought/base/error.h"
 #include "nought/base/nonce.h"
 #include "nought/checkpoint/receipt.h"
-#include "nought/checkpoint/receipt_check.h"
+#include "nought/checkpoint/receipt_replay.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/run_replay.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/report/run_folder.h"
+#include "nought/weights/receipt_export.h"
 
 namespace nought {
 
@@ -54,77 +52,18 @@ class ReplayPlace {
   fs::path path_;
 };
 
-/// Lines of steps that one replay makes again, and what it begins with.
-struct ReplayedLines {
-  const ReceiptLine* start = nullptr;  // that the steps follow
-  const ReceiptLine* base = nullptr;   // of the weights that it begins with
-  std::vector<const ReceiptLine*> lines = {};
-};
-
-/// Each line that a replay can make again, with the step that it begins from.
-std::vector<std::pair<int64_t, const ReceiptLine*>> reachable(const Receipt& receipt, const ReceiptLinks& links) {
-  std::vector<std::pair<int64_t, const ReceiptLine*>> found;
-  const ReceiptLine& first = receipt.lines().front();
-  const bool from_start = first.kind() == "start" && first.step() == 0 && first.json.value("continues", "").empty();
-  for (const ReceiptLine& line : receipt.lines()) {
-    if (line.kind() != "step") continue;
-    std::optional<int64_t> base;
-    if (from_start) base = 0;
-    for (const auto& [step, saved] : links.checkpoints)
-      if (step < line.step()) base = step;
-    if (base) found.emplace_back(*base, &line);
-  }
-  return found;
-}
-
-std::map<int64_t, ReplayedLines> choose(const Receipt& receipt, const ReceiptLinks& links, int64_t count) {
-  auto all = reachable(receipt, links);
-  std::shuffle(all.begin(), all.end(), std::mt19937_64(std::random_device{}()));
-  all.resize(std::min(all.size(), static_cast<size_t>(count)));
-  std::map<int64_t, ReplayedLines> chosen;
-  for (const auto& [base, line] : all) {
-    ReplayedLines& stretch = chosen[base];
-    stretch.start = &start_before(receipt, *line);
-    stretch.base = base == 0 ? &receipt.lines().front() : links.checkpoints.at(base);
-    stretch.lines.push_back(line);
-  }
-  return chosen;
-}
-
-/// How far numbers of other ranks may be apart (docs/receipts.md); 0: they have the same bits.
-double margin_of(const Json& start, bool same_ranks) {
-  const Json run = start.value("run", Json::object());
-  if (same_ranks || run.contains("virtual_ranks")) return 0;
-  return run.value("dtype", "f32") == "f32" ? 1e-4 : 2e-2;
-}
-
-/// "" if the replay of the stretch agrees; or how it differs. Sets signal if the user ended it.
-std::string differs(const RunFolder& run, const ReplayedLines& stretch, int64_t base, const VerifyOptions& options,
+/// Makes the lines again. "" if they agree; or how they differ. Sets signal if the user ended it.
+std::string differs(const RunFolder& run, const ReplayedLines& lines, int64_t base, int64_t ranks,
                     const fs::path& folder, int& signal) {
-  const Json& start = stretch.start->json;
-  const int64_t before = start.value("ranks", int64_t{1}), now = options.ranks == 0 ? before : options.ranks;
-  const ReceiptLine* last = *std::ranges::max_element(stretch.lines, {}, [](const auto* each) { return each->step(); });
+  const int64_t last = *lines.steps().rbegin();
   signal = replay_run(run,
                       {.from = base,
-                       .to = last->step(),
-                       .every = last->step(),
-                       .ranks = static_cast<int>(now),
+                       .to = last,
+                       .every = last,
+                       .ranks = static_cast<int>(ranks),
                        .settings = {R"(training.receipt={"every": 1})"}},
                       folder);
-  if (signal != 0) return "";
-  const Receipt again(folder);
-  Json begins = start;
-  begins["weights"] = stretch.base->json.at("weights");
-  if (std::string other = describe_other_start(begins, again.lines().front().json, before == now); !other.empty())
-    return fmt::format("the replay from step {}: {}", base, other);
-  for (const ReceiptLine* line : stretch.lines) {
-    const auto same = std::ranges::find_if(
-        again.lines(), [&](const ReceiptLine& each) { return each.kind() == "step" && each.step() == line->step(); });
-    require<IoError>(same != again.lines().end(), "the replay did not come to step {}", line->step());
-    const std::string other = describe_other_step(line->json, same->json, margin_of(start, before == now));
-    if (!other.empty()) return fmt::format("step {}: {}", line->step(), other);
-  }
-  return "";
+  return signal != 0 ? "" : describe_replay(lines, base, Receipt(folder), ranks);
 }
 
 int run_verify(const VerifyOptions& options) {
@@ -134,9 +73,15 @@ int run_verify(const VerifyOptions& options) {
   const ReceiptLinks links = check_links(receipt, options.folder);
   fmt::print("receipt   {} lines up to step {}, each with the hash of the line before; the last is {}\n",
              receipt.lines().size(), receipt.lines().back().step(), receipt.last());
-  fmt::print("links     {} checkpoint{}{} hold hashes of its lines\n", links.checkpoints.size(),
-             links.checkpoints.size() == 1 ? "" : "s", links.exported ? " and the exported weights" : "");
-  const std::map<int64_t, ReplayedLines> chosen = choose(receipt, links, options.steps);
+  fmt::print("links     {} checkpoint{}{} hold hashes of its lines, and the checkpoints their weights\n",
+             links.checkpoints.size(), links.checkpoints.size() == 1 ? "" : "s",
+             links.exported ? " and the exported weights" : "");
+  const ExportComparison exported = compare_export(receipt, options.folder);
+  require<IoError>(!exported.compared || exported.note.empty(), "the exported weights in {}: {}", options.folder,
+                   exported.note);
+  fmt::print("exported  {}\n",
+             exported.compared ? "the weights are those of its line" : "not compared: " + exported.note);
+  const std::map<int64_t, ReplayedLines> chosen = choose_lines(receipt, links, options.steps, std::random_device{}());
   require<ConfigError>(!chosen.empty(),
                        "{}: no step can be made again: the run did not begin here, and no checkpoint before a step of "
                        "the receipt is there",
@@ -144,18 +89,15 @@ int run_verify(const VerifyOptions& options) {
   const RunFolder run = read_run_folder(options.folder);
   const ReplayPlace place(options.place);
   std::string difference;
-  for (const auto& [base, stretch] : chosen) {
+  for (const auto& [base, lines] : chosen) {
+    const int64_t before = lines.ranks(), ranks = options.ranks == 0 ? before : options.ranks;
+    const double margin = margin_on(lines.start->json, before, ranks);
     int signal = 0;
-    difference = differs(run, stretch, base, options, place.from(base), signal);
+    difference = differs(run, lines, base, ranks, place.from(base), signal);
     if (signal != 0) return exit_code_of(signal);
     if (!difference.empty()) break;
-    std::set<int64_t> steps;
-    for (const ReceiptLine* line : stretch.lines) steps.insert(line->step());
-    const int64_t before = stretch.start->json.value("ranks", int64_t{1});
-    const double margin = margin_of(stretch.start->json, options.ranks == 0 || options.ranks == before);
-    fmt::print("replayed  steps {} from step {} on {} ranks: {}\n", fmt::join(steps, ", "), base,
-               options.ranks == 0 ? before : options.ranks,
-               margin == 0 ? "the same bits" : fmt::format("loss and norm are within {}", margin));
+    fmt::print("replayed  steps {} from step {} {}\n", fmt::join(lines.steps(), ", "), base,
+               describe_margin(margin, before, ranks));
     std::fflush(stdout);
   }
   fmt::print("result    {}\n", difference.empty() ? "the run went as its receipt says" : "differs: " + difference);

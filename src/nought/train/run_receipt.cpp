@@ -6,6 +6,7 @@
 #include "nought/checkpoint/checkpoint_manifest.h"
 #include "nought/checkpoint/weight_hash.h"
 #include "nought/io/sha256.h"
+#include "nought/kernels/ops/wire.h"
 #include "nought/weights/foreign_states.h"
 
 namespace nought {
@@ -19,6 +20,25 @@ OrderedJson settings_of(const RunPlan& plan) {
   OrderedJson config = OrderedJson::object();
   for (const Resolved& row : plan.resolved) config[row.key] = row.value;
   return config;
+}
+
+/// What kOtherRanksKey says of the run (docs/receipts.md).
+OrderedJson other_ranks_of(const RunPlan& plan) {
+  constexpr double kMarginOfF32 = 1e-4, kMarginOf16Bits = 2e-2;
+  const ShardingOptions& sharding = plan.layout.sharding;
+  const int gradient_bits = sharding.codes.gradient_bits;
+  if (sharding.virtual_ranks > 0) return 0;
+  // What is rounded together, or left out together, depends on how ranks share it.
+  if (sharding.codes.weight_bits > 0) return "zero_quantized_weights";
+  if (gradient_bits > 0 && has_wire_scales(gradient_bits)) return "zero_quantized_gradients";
+  if (sharding.power_sgd) return "ddp_comm_hook";
+  if (compresses(sharding.optimizer.method)) return "the optimizer, which compresses what each rank sends";
+  if (plan.layout.fp8.scaling != Fp8Scaling::none) return "fp8";
+  if (plan.moe_capacity_factor > 0) return "moe_capacity_factor";
+  if (plan.moe_quantized_dispatch) return "moe_quantized_dispatch";
+  const bool narrow = sharding.dtype != DType::f32 || sharding.gradient_dtype != DType::f32 ||
+                      sharding.wire() != DType::f32 || gradient_bits == 16;
+  return narrow ? kMarginOf16Bits : kMarginOfF32;
 }
 
 /// A batch of one row at a time, whatever the layout.
@@ -53,6 +73,7 @@ void RunReceipt::begin(int64_t step, const Json& run, const Json& files, const f
     line["continues"] = link;
     line["program"] = plan_.program;
     line["ranks"] = model_.mesh().world().size();
+    line[kOtherRanksKey] = other_ranks_of(plan_);
     line["config"] = settings_of(plan_);
     line["run"] = run;
     line["files"] = files;
