@@ -374,6 +374,10 @@ class OperationSamples {
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
   EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
   DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
+  RoundToGrid make(Of<RoundToGrid>) { return {.x = values({3, 40}), .y = values({3, 40})}; }
+  RowRanges make(Of<RowRanges>) { return {.x = values({3, 6}), .ranges = values({3, 2})}; }
+  RoundRows make(Of<RoundRows>) { return {.x = values({3, 6}), .ranges = positive({3, 2}), .y = values({3, 6})}; }
+  KeepMasked make(Of<KeepMasked>) { return {.bits = codes({2}), .x = values({11}), .y = values({11}), .first = 3}; }
   EncodeWire make(Of<EncodeWire>) {
     return {.x = values({2, 48}),
             .records = codes({2 * wire_record_bytes(48, 4)}),

@@ -36,6 +36,11 @@ bool can_be_quantized(ParameterRole role) {
          role == ParameterRole::head;
 }
 
+bool is_linear_matrix(const Parameter& parameter) {
+  return (parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert) &&
+         parameter.placement.extents().rank() == 2 && parameter.name.ends_with(".weight");
+}
+
 const Context& UnitStore::context() const { throw Error("these parameters are kept without kernels to decode them"); }
 
 int64_t Parameter::stored(int64_t elements) const {

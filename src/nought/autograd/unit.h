@@ -66,6 +66,9 @@ bool can_be_trained(ParameterRole role);
 /// True for what is read as a Weight (kernels/weight.h), and so may be kept quantized to 8 bits: matrices of products
 /// but the router's, and tables.
 bool can_be_quantized(ParameterRole role);
+struct Parameter;
+/// True for the matrix of one linear layer, or of one expert's: what folders of codes hold in codes.
+bool is_linear_matrix(const Parameter& parameter);
 
 /// What differs from what is usual for a parameter of its role.
 struct ParameterOptions {

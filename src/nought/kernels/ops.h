@@ -15,6 +15,7 @@
 #include "nought/kernels/ops/dropout.h"
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
+#include "nought/kernels/ops/grids.h"
 #include "nought/kernels/ops/heads.h"
 #include "nought/kernels/ops/loss.h"
 #include "nought/kernels/ops/magnitudes.h"
@@ -43,7 +44,7 @@
   X(CrossEntropy) X(JensenShannon)                                                                                \
   X(Adam) X(Sgd) X(Adagrad) X(RmsProp) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection) X(CustomUpdate)       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(DecodeScales) X(RoundStochastic) X(RoundFp8) \
-  X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \
+  X(EncodeMxfp8) X(DecodeMxfp8) X(RoundToGrid) X(RowRanges) X(RoundRows) X(KeepMasked) X(EncodeWire) X(DecodeWire)                                                       \
   X(OneBitEncode) X(OneBitDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
 // clang-format on
 

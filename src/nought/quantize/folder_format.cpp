@@ -159,10 +159,7 @@ void require_plain_order(const MatrixRule& rule, std::string_view format) {
   require<ConfigError>(!rule.act_order, "--format {} has no place for --desc-act: gptq has", format);
 }
 
-bool FolderFormat::wants(const Parameter& parameter) const {
-  return (parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert) &&
-         parameter.placement.global.rank() == 2 && parameter.name.ends_with(".weight");
-}
+bool FolderFormat::wants(const Parameter& parameter) const { return is_linear_matrix(parameter); }
 
 std::unique_ptr<FolderFormat> make_folder_format(std::string_view name, std::string_view family) {
   if (name == "gptq") return std::make_unique<GptqFormat>();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "nought/base/math.h"
-#include "nought/quantize/rounding_grid.h"
+#include "nought/kernels/rounding_grid.h"
 
 namespace nought {
 

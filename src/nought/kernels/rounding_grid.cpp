@@ -1,9 +1,10 @@
-#include "nought/quantize/rounding_grid.h"
+#include "nought/kernels/rounding_grid.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "nought/compress/quantizers.h"
 #include "nought/kernels/rounding.h"
 #include "nought/tensor/dtype.h"
 
@@ -59,11 +60,9 @@ float RoundingGrid::value_of(int code) const {
   return static_cast<float>(code - zero) * scale;
 }
 
-RoundingGrid grid_of(std::span<const float> values, const GridRule& rule) {
-  float least = 0, greatest = 0;
-  for (const float value : values) least = std::min(least, value), greatest = std::max(greatest, value);
+RoundingGrid grid_of_range(float least, float greatest, const GridRule& rule) {
+  least = std::min(least, 0.0f), greatest = std::max(greatest, 0.0f);
   const float most = std::max(-least, greatest);
-  if (rule.codes == CodeTable::e2m1) return e2m1_grid(values, most);
   RoundingGrid grid{.last = rule.count() - 1, .codes = rule.codes};
   const auto steps = static_cast<float>(grid.last);
   if (rule.codes == CodeTable::e4m3) {
@@ -76,6 +75,43 @@ RoundingGrid grid_of(std::span<const float> values, const GridRule& rule) {
     grid.zero = static_cast<int>(std::clamp(std::nearbyint(-least / grid.scale), 0.0f, steps));
   }
   return grid;
+}
+
+RoundingGrid grid_of(std::span<const float> values, const GridRule& rule) {
+  float least = 0, greatest = 0;
+  for (const float value : values) least = std::min(least, value), greatest = std::max(greatest, value);
+  if (rule.codes == CodeTable::e2m1) return e2m1_grid(values, std::max(-least, greatest));
+  return grid_of_range(least, greatest, rule);
+}
+
+std::string_view name_of(CodeTable codes) {
+  constexpr std::array<std::string_view, 9> kNames{"number", "natural", "int8", "biased", "e2m1",
+                                                   "e4m3",   "nf4",     "fp4",  "iq4"};
+  return kNames[static_cast<size_t>(codes)];
+}
+
+RowSteps::RowSteps(RowGrid grid, int bits, float least, float greatest) {
+  if (grid == RowGrid::e4m3) {
+    scale = std::max(std::max(-least, greatest) / kLargestE4m3, std::numeric_limits<float>::min());
+  } else if (grid == RowGrid::affine) {
+    least = std::min(least, 0.0f), greatest = std::max(greatest, 0.0f);
+    const float steps = std::ldexp(1.0f, bits) - 1;
+    scale = std::max((greatest - least) / steps, std::numeric_limits<float>::epsilon());
+    first = -std::clamp(std::nearbyint(-least / scale), 0.0f, steps);
+    last = steps + first;
+  } else {
+    const bool around_zero = grid == RowGrid::symmetric;
+    const QuantizedGrid of_row({around_zero ? QuantizerScale::symmetric : QuantizerScale::asymmetric, bits},
+                               {least, greatest});
+    scale = of_row.scale, zero = of_row.zero, first = of_row.first, last = of_row.last;
+  }
+}
+
+float RowSteps::rounded(RowGrid grid, float value) const {
+  if (scale == 0) return value;
+  if (grid == RowGrid::e4m3)
+    return e4m3_value(e4m3_code(std::clamp(value / scale, -kLargestE4m3, kLargestE4m3))) * scale;
+  return std::clamp(std::nearbyint((value - zero) / scale), first, last) * scale + zero;
 }
 
 }  // namespace nought

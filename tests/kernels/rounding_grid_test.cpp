@@ -1,4 +1,4 @@
-#include "nought/quantize/rounding_grid.h"
+#include "nought/kernels/rounding_grid.h"
 
 #include <utility>
 #include <vector>

@@ -1,12 +1,16 @@
-// RoundingGrid: the numbers that a group of weights is rounded to: what codes stand for, times a scale.
+// RoundingGrid: the numbers that a group of weights is rounded to: what codes stand for, times a scale. RowSteps: those
+// of a row of inputs, which no file holds.
 //
 // Design goals: a code means what the formats of folders say it means, with the scale that the file holds. So codes are
-// chosen for the scale after it was rounded to what the file has room for.
+// chosen for the scale after it was rounded to what the file has room for. `nought quantize` writes these codes, and a
+// training for few bits (RoundToGrid) computes with their values.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
+#include "nought/compress/input_rounding.h"
 #include "nought/io/weight_formats.h"
 
 namespace nought {
@@ -36,5 +40,18 @@ struct RoundingGrid {
 /// symmetric ones 2 * max / (codes - 1), as GPTQ has it. e4m3 has one of f32, max / 448. e2m1 has a power of two: of
 /// the two that let the greatest value become 4 or 6, the one that loses less.
 RoundingGrid grid_of(std::span<const float> values, const GridRule& rule);
+/// The grid of values of which these are the least and the greatest; not of e2m1, which looks at all of them.
+RoundingGrid grid_of_range(float least, float greatest, const GridRule& rule);
+
+std::string_view name_of(CodeTable codes);
+
+/// Whole multiples of a scale, (first to last) * scale + zero. A scale of 0 leaves values as they are. e4m3 has a scale
+/// alone.
+struct RowSteps {
+  float scale = 0, zero = 0, first = 0, last = 0;
+
+  RowSteps(RowGrid grid, int bits, float least, float greatest);
+  float rounded(RowGrid grid, float value) const;
+};
 
 }  // namespace nought
