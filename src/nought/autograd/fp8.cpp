@@ -8,15 +8,61 @@
 namespace nought {
 
 Tensor Fp8Rounding::operator()(const Context& context, const Tensor& x) const {
-  if (scale == 0 && !largest) return x;
+  if (scale == 0 && !largest && !ranges) return x;
   const Tensor y = context.empty(x.shape(), x.dtype(), Category::workspace);
+  if (ranges) return context.run(RoundRows{.x = x, .ranges = ranges, .y = y, .grid = grid, .bits = bits}), y;
   context.run(RoundFp8{.x = x, .y = y, .largest = largest, .format = format, .scale = scale, .margin = margin});
   return y;
 }
 
-size_t Fp8Recipe::add_layer() {
+Fp8Recipe::Fp8Recipe(const Fp8Options& options) : options_(options) {
+  if (!options_.inputs) return;
+  for (size_t group = 0; group < options_.inputs->groups.size(); ++group)
+    for (const std::string& text : options_.inputs->groups[group].modules) try {
+        patterns_.push_back({group, NamePattern(text)});
+      } catch (const ConfigError& error) {
+        fail<ConfigError>("{}.{}.modules: {}", options_.inputs->section, options_.inputs->groups[group].name,
+                          error.what());
+      }
+}
+
+std::optional<size_t> Fp8Recipe::group_of(const std::string& name) {
+  std::optional<size_t> group;
+  for (Pattern& pattern : patterns_) {
+    if (!pattern.text.found_in(name)) continue;
+    const std::vector<InputGroup>& groups = options_.inputs->groups;
+    require<ConfigError>(!group || *group == pattern.group,
+                         "{}.{}: \"{}\" matches {}, which is in {} already: a layer is in one group",
+                         options_.inputs->section, groups[pattern.group].name, pattern.text.text(), name,
+                         groups[group.value_or(0)].name);
+    group = pattern.group, pattern.found = true;
+  }
+  return group;
+}
+
+size_t Fp8Recipe::add_layer(std::span<const std::string> names) {
   histories_.resize(histories_.size() + kRoles);
-  return histories_.size() / kRoles - 1;
+  Layer layer{.names = {names.begin(), names.end()}, .group = {}};
+  for (size_t i = 0; i < names.size() && options_.inputs; ++i) {
+    const std::optional<size_t> group = group_of(names[i]);
+    require<ConfigError>(
+        i == 0 || group == layer.group,
+        "{}: {} and {} have the same inputs, and one of them alone is in a group: name both in modules",
+        options_.inputs->section, names[0], names[i]);
+    layer.group = group;
+  }
+  layers_.push_back(std::move(layer));
+  return layers_.size() - 1;
+}
+
+std::vector<std::vector<std::string>> Fp8Recipe::layers_by_group() const {
+  std::vector<std::vector<std::string>> groups(options_.inputs ? options_.inputs->groups.size() : 0);
+  for (const Layer& layer : layers_)
+    if (layer.group) groups[*layer.group].insert(groups[*layer.group].end(), layer.names.begin(), layer.names.end());
+  for (const Pattern& pattern : patterns_)
+    require<ConfigError>(pattern.found, "{}.{}.modules: \"{}\" matches no linear layer of a block",
+                         options_.inputs->section, options_.inputs->groups[pattern.group].name, pattern.text.text());
+  return groups;
 }
 
 const Tensor& Fp8Recipe::noted(const Context& context) {
@@ -46,6 +92,16 @@ Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t 
   return {.format = format, .largest = largest, .margin = options_.margin};
 }
 
+Fp8Rounding Fp8Recipe::row_rounding(const Context& context, const Tensor& x, size_t layer, Communicator* ranks) const {
+  const std::optional<size_t> group = layers_[layer].group;
+  if (!group || updates_ < 0) return {};
+  if (updates_ < options_.inputs->start && !context.memory->is_virtual()) return {};  // a dry run: what will be needed
+  const Tensor ranges = context.empty({x.rows(), 2}, DType::f32);
+  context.run(RowRanges{.x = x, .ranges = ranges});
+  if (ranks) ranks->wait(ranks->all_reduce(ranges, ReduceOp::max), *context.stream);
+  return {.ranges = ranges, .grid = options_.inputs->grid, .bits = options_.inputs->groups[*group].bits};
+}
+
 Tensor Fp8Recipe::take_maxima(const Context& context, Communicator& ranks) {
   if (options_.scaling != Fp8Scaling::delayed) return {};
   const Tensor& largest = noted(context);
@@ -66,6 +122,7 @@ void Fp8Recipe::finish_step(std::span<const double> maxima) {
 }
 
 std::vector<double> Fp8Recipe::state() const {
+  if (options_.scaling == Fp8Scaling::none) return {};
   std::vector<double> state{static_cast<double>(histories_.size())};
   for (const std::vector<double>& history : histories_) {
     state.push_back(static_cast<double>(history.size()));
@@ -75,6 +132,7 @@ std::vector<double> Fp8Recipe::state() const {
 }
 
 bool Fp8Recipe::restore(std::span<const double> state) {
+  if (options_.scaling == Fp8Scaling::none) return state.empty();
   if (state.empty() || state[0] != static_cast<double>(histories_.size())) return false;
   std::vector<std::vector<double>> histories;
   size_t at = 1;

@@ -1,8 +1,11 @@
-// Fp8Options: how a run scales what it multiplies in 8 bits. Plain values, no tensors.
+// Fp8Options: how a run rounds what its linear layers multiply. Plain values, no tensors.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
+
+#include "nought/compress/input_rounding.h"
 
 namespace nought {
 
@@ -13,8 +16,11 @@ constexpr std::string_view name_of(Fp8Scaling scaling) {
 }
 struct Fp8Options {
   Fp8Scaling scaling = Fp8Scaling::none;
-  int64_t history = 16;  // delayed: steps that count
-  int margin = 0;        // scales are 2^margin smaller than they may be
+  int64_t history = 16;                      // delayed: steps that count
+  int margin = 0;                            // scales are 2^margin smaller than they may be
+  std::optional<InputRounding> inputs = {};  // how each token's inputs are rounded, where the rest is not
+
+  bool rounds() const { return scaling != Fp8Scaling::none || inputs.has_value(); }
 };
 
 }  // namespace nought

@@ -28,7 +28,7 @@ Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterVi
   const bool out_in = layout == WeightLayout::out_in, noted = tape.recording();
   const int64_t features = weight.shape()[out_in ? 0 : 1];
   const Weight values = weight.value();
-  require<ConfigError>(!fp8.recipe || !values.is_quantized(),
+  require<ConfigError>(!fp8.recipe || fp8.recipe->options().inputs || !values.is_quantized(),
                        "a weight {} of 8-bit codes cannot be rounded to fp8 as well: use one of the two",
                        values.shape());
   const Fp8Rounding round_x = fp8.rounding(context, x.value, Role::input, noted);

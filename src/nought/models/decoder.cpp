@@ -57,7 +57,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
       recompute_(recompute),
       saved_inputs_(recompute, ranks_.several() && !ranks.sequence_parallel ? &ranks_.group() : nullptr,
                     fmt::format("rank {}", ranks.rank)),
-      fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
+      fp8_(fp8.rounds() ? std::make_shared<Fp8Recipe>(fp8) : nullptr) {
   require_cuttable(config_, ranks_.size());
   require<ConfigError>(config_.adapter.empty() || recompute_.unit_tiles <= 1,
                        "training.memory_centric_tiling = {}: tiles of matrices with an adapter are not supported yet: "
@@ -336,6 +336,10 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
 Tensor Decoder::hidden(const Context& context, const Batch& batch) {
   return run_batch(context, batch, config_.hidden_size,
                    [&](Tape& tape, const Var& hidden) { return head_hidden(tape, hidden); });
+}
+
+void Decoder::set_updates(int64_t updates) {
+  if (fp8_) fp8_->set_updates(updates);
 }
 
 Tensor Decoder::step_values(const Context& context) {

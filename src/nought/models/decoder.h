@@ -101,12 +101,15 @@ class Decoder final : public Model {
   /// kv_dtype: in which keys and values are kept, see make_kv_cache(); not given: in `dtype`, as states always are.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1,
                           std::optional<DType> kv_dtype = {}) const;
+  void set_updates(int64_t updates) override;
   Tensor step_values(const Context& context) override;
   void finish_step(std::span<const double> values) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
   SwapTraffic file_traffic() const override { return saved_inputs_.file_traffic(); }
 
+  /// How its linear layers round what they multiply; null: not at all.
+  const Fp8Recipe* products() const { return fp8_.get(); }
   const ModelConfig& config() const { return config_; }
   /// ConfigError if the model has learned fewer positions than a sequence of that many tokens has.
   void require_positions(int64_t length) const;

@@ -56,9 +56,10 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   weight_ = unit.join(views.front(), views.back(), shape(in, total));
   if (options.fp8) {
     Communicator* const sharers = ranks_.several() && cut_ != LinearCut::none ? &ranks_.group() : nullptr;
-    fp8_ = {.recipe = options.fp8, .index = options.fp8->add_layer()};
+    fp8_ = {.recipe = options.fp8, .index = options.fp8->add_layer(options.names)};
     // All ranks have one of x and the gradient of y; the other is cut as the weight is.
     fp8_.sharers = {cuts_outputs ? nullptr : sharers, sharers, cuts_outputs ? sharers : nullptr};
+    fp8_.row_sharers = cut_ == LinearCut::inputs ? sharers : nullptr;
     if (slicing.several()) fp8_.sharers = {&slicing.group(), nullptr, &slicing.group()};
   }
   if (options.bias) {

@@ -41,6 +41,8 @@ class Model {
   std::vector<UnitPass> passes(bool backward, const Chunk& chunk) const;
   std::vector<UnitPass> passes(bool backward) { return passes(backward, chunks().at(0)); }
 
+  /// Passes from now on belong to the step after so many updates: for what a schedule of the model changes.
+  virtual void set_updates(int64_t /*updates*/) {}
   /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
   /// together with the loss, and finish_step() gets them. Undefined: none. Asking forgets what was counted. Collective.
   virtual Tensor step_values(const Context& /*context*/) { return {}; }
