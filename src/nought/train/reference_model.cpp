@@ -7,7 +7,7 @@ namespace nought {
 ShardingOptions reference_sharding(const Layout& layout) {
   ShardingOptions options = layout.sharding_options();
   options.training = false;
-  options.weight_quantization.reset();
+  options.weight_quantization.reset(), options.qat.reset(), options.sparse_pruning.reset();
   return options;
 }
 

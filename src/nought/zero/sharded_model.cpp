@@ -1,6 +1,7 @@
 #include "nought/zero/sharded_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <span>
 
@@ -63,8 +64,19 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
     power_sgd_.emplace(context_, ranks, *options_.power_sgd, options_.gradient_dtype, model.units(), *reducer_);
     keep_for_rank([this] { return power_sgd_->rank_local_tensors(); });
   }
-  if (options_.weight_quantization) rounded_.emplace(context_, mesh_, *options_.weight_quantization, model_);
+  change_weights();
   choose_reduction();
+}
+
+void ShardedModel::change_weights() {
+  if (!options_.changes_weights()) return;
+  std::vector<ChangedWeight> weights = changed_weights(options_, model_);
+  if (options_.sparse_pruning) {
+    masks_.emplace(context_, mesh_, *options_.sparse_pruning, model_);
+    std::ranges::copy(masks_->changes(), std::back_inserter(weights));
+    keep_for_rank([this] { return masks_->tensors(); });
+  }
+  working_.emplace(context_, mesh_, weights, model_);
 }
 
 void ShardedModel::choose_reduction() {
@@ -83,6 +95,7 @@ void ShardedModel::load(const StateSource& source, int64_t updates) {
   optimizer_->load(source, updates);
   residency_.exchange_updates();
   residency_.settle();
+  if (masks_) masks_->make(residency_);
   choose_reduction();
 }
 
@@ -218,6 +231,7 @@ Tensor ShardedModel::finish_gradients() {
   if (undoes_early_updates()) optimizer_->lane().update_early();
   if (power_sgd_ && power_sgd_->compresses(optimizer_->updates())) power_sgd_->reduce(optimizer_->updates());
   add_gradients_of_copies();
+  if (masks_) masks_->clear_gradients(*reducer_, residency_, optimizer_->updates());
   return optimizer_->sums_of_squares();
 }
 
@@ -344,7 +358,7 @@ void ShardedModel::settle() {
 
 void ShardedModel::lease_one(size_t unit) {
   residency_.lease(unit);
-  if (rounded_) rounded_->begin_pass(unit, residency_, optimizer_->updates());
+  if (working_) working_->begin_pass(unit, residency_, optimizer_->updates());
 }
 
 void ShardedModel::lease(const Unit& unit) {
@@ -354,7 +368,7 @@ void ShardedModel::lease(const Unit& unit) {
 
 void ShardedModel::release(const Unit& unit) {
   const auto end = [&](size_t index) {
-    if (rounded_) rounded_->end_pass(index);
+    if (working_) working_->end_pass(index);
     residency_.release(index, live_.stays(index, order_.next()));
   };
   end(unit.index());
@@ -362,6 +376,7 @@ void ShardedModel::release(const Unit& unit) {
 }
 
 void ShardedModel::before_forward(Unit& unit) {
+  if (optimizer_) model_.set_updates(optimizer_->updates());
   passes_.begin(unit, /*walking_back=*/false);
   lease(unit);
   prefetch_behind({unit.index(), false});
@@ -385,8 +400,8 @@ void ShardedModel::after_backward(Unit& unit) {
 
 Tensor ShardedModel::values(const Unit& unit, size_t segment) {
   const SegmentIndex at{unit.index(), segment};
-  if (rounded_)
-    if (Tensor rounded = rounded_->values(at)) return rounded;
+  if (working_)
+    if (Tensor changed = working_->values(at)) return changed;
   return residency_.whole(at);
 }
 

@@ -19,10 +19,11 @@
 #include "nought/zero/pass_order.h"
 #include "nought/zero/power_sgd.h"
 #include "nought/zero/rank_local_tensor.h"
-#include "nought/zero/rounded_weights.h"
 #include "nought/zero/sharded_optimizer.h"
 #include "nought/zero/sharding_options.h"
+#include "nought/zero/sparse_masks.h"
 #include "nought/zero/whole_tensor.h"
+#include "nought/zero/working_weights.h"
 
 namespace nought {
 
@@ -154,6 +155,8 @@ class ShardedModel final : public UnitStore {
   void require_training(std::string_view call) const;
   /// Whether the next step's gradients are reduced as they come, or stay each rank's own for what adds them up later.
   void choose_reduction();
+  /// What passes compute with in place of the stored weights.
+  void change_weights();
   /// What two pipeline stages hold has a gradient on both: each gets the sum.
   void add_gradients_of_copies();
   /// Fills what no optimizer fills: frozen segments; all of them without training.
@@ -170,7 +173,8 @@ class ShardedModel final : public UnitStore {
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
   std::optional<PowerSgd> power_sgd_;
-  std::optional<RoundedWeights> rounded_;
+  std::optional<SparseMasks> masks_;
+  std::optional<WorkingWeights> working_;
   std::vector<ListRankLocalTensors> rank_states_;
   PassOrder order_;
   LiveUnits live_;

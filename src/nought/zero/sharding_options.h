@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "nought/compress/qat.h"
+#include "nought/compress/sparse_pruning.h"
 #include "nought/compress/weight_quantization.h"
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
@@ -31,7 +33,10 @@ struct ShardingOptions {
   ParameterOffload offload_param = {};            // offloading takes a policy that shards parameters
   WireOptions codes = {};                         // other than plain ones take a policy that shards parameters
   LiveParameters live = {};                       // what stays gathered between passes
-  std::optional<WeightQuantization> weight_quantization = {};  // what passes of a training compute with; no stored bits
+  // What passes of a training compute with in place of the stored weights (zero/working_weights.h).
+  std::optional<WeightQuantization> weight_quantization = {};
+  std::optional<Qat> qat = {};
+  std::optional<SparsePruning> sparse_pruning = {};
   /// A step has the bits that it has on so many ranks with one micro-batch each: gradients are added in a binary tree,
   /// and what a rank owns is cut as theirs is. A power of two that the ranks divide; 0: as the ranks are.
   int virtual_ranks = 0;
@@ -41,6 +46,7 @@ struct ShardingOptions {
   /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
   bool local_gradients = false;
 
+  bool changes_weights() const { return weight_quantization || qat || sparse_pruning; }
   DType wire() const { return wire_dtype.value_or(gradient_dtype); }
 };
 
