@@ -212,8 +212,8 @@ TEST(DsConfig, a_section_is_refused_only_when_something_in_it_is_enabled) {
               IsEmpty());
   EXPECT_THAT(error_of(R"({"compression_training": {"layer_reduction": {"enabled": true}}})"),
               HasSubstr("compression_training.layer_reduction.enabled: not supported"));
-  EXPECT_THAT(error_of(R"({"compression_training": {"sparse_pruning": {"shared_parameters": {"enabled": true}}}})"),
-              HasSubstr("compression_training.sparse_pruning.shared_parameters: not supported"));
+  EXPECT_THAT(error_of(R"({"compression_training": {"row_pruning": {"shared_parameters": {"enabled": true}}}})"),
+              HasSubstr("compression_training.row_pruning.shared_parameters: not supported"));
   EXPECT_THAT(error_of(R"({"data_efficiency": {"data_routing": {"random_ltd": {"enabled": true}}}})"),
               HasSubstr("data_efficiency.data_routing: not supported"));
   EXPECT_THAT(error_of(R"({"elasticity": {"prefer_large_batch": false}})"), HasSubstr("write prefer_larger_batch"));

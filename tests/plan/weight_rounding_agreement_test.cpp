@@ -33,5 +33,21 @@ TEST(WeightRoundingAgreement, holds_at_stages_and_over_tensor_ranks) {
   }
 }
 
+TEST(WeightRoundingAgreement, holds_of_training_for_few_bits_and_of_masks) {
+  for (const auto& [stage, tensor_ranks] : {std::pair(0, 1), {3, 1}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("stage {}, {} tensor ranks", stage, tensor_ranks));
+    Layout layout{.ranks = 2, .zero_stage = stage, .micro_batch = 2, .seq_length = 64, .accumulation = 2};
+    layout.wire = Wire::threads, layout.tensor_ranks = tensor_ranks;
+    const Prediction plain = predict(model_of("llama"), layout);
+    layout.sharding.qat = Qat{.mode = QatMode::int8_int4, .group_size = 16, .start_step = 1};
+    layout.sharding.sparse_pruning = SparsePruning{.schedule_offset = 1, .groups = {{"all", {"mlp"}, 0.5}}};
+    layout.fp8.inputs = layout.sharding.qat->inputs();
+    const Measurement measured = measure(model_of("llama"), layout);
+    const Prediction predicted = predict(model_of("llama"), layout);
+    expect_agreement(predicted, measured);
+    EXPECT_GT(predicted.memory.peak_total, plain.memory.peak_total);
+  }
+}
+
 }  // namespace
 }  // namespace nought::weight_rounding_agreement_test

@@ -64,16 +64,112 @@ struct DsWeightQuantization {
   }
 };
 
+struct DsActivationQuantizationShared {
+  Setting<bool> enabled{false};
+  Setting<std::string> quantization_type{std::string("symmetric")};
+  Setting<std::string> range_calibration{std::string("dynamic")};
+  Setting<int64_t> schedule_offset{int64_t{1000}};
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "compute with inputs that are rounded to few bits, each token's by itself");
+    v("quantization_type", quantization_type, "symmetric or asymmetric");
+    v("range_calibration", range_calibration, "dynamic, a range for each token; static is not available");
+    v("schedule_offset", schedule_offset, "updates before the first step that rounds");
+  }
+};
+
+struct DsActivationQuantization {
+  DsActivationQuantizationShared shared_parameters;
+  Setting<Json> different_groups;
+
+  template <class V>
+  void visit(V& v) {
+    v("shared_parameters", shared_parameters, "");
+    v("different_groups", different_groups,
+      "by name: {\"params\": {\"bits\": 4 or 8}, \"modules\": [patterns that are searched for in the names of linear "
+      "layers]}");
+  }
+};
+
+struct DsSparsePruningShared {
+  Setting<bool> enabled{false};
+  Setting<std::string> method{std::string("l1")};
+  Setting<int64_t> schedule_offset{int64_t{1000}};
+  Setting<int64_t> schedule_offset_end, schedule_offset_stride;
+  Setting<std::string> block_pattern;
+  Setting<double> dense_ratio;
+  Setting<std::vector<std::string>> excluded_modules;
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "compute without the smallest weights of a matrix, which have no gradient either");
+    v("method", method, "l1: by their magnitude when the run begins; topk and snip_momentum are not available");
+    v("schedule_offset", schedule_offset, "updates before the first step without them");
+    v("schedule_offset_end", schedule_offset_end, "of snip_momentum, which is not available");
+    v("schedule_offset_stride", schedule_offset_stride, "of snip_momentum, which is not available");
+    v("block_pattern", block_pattern, "of snip_momentum, which is not available");
+    v("dense_ratio", dense_ratio, "of snip_momentum, which is not available; a group has its own");
+    v("excluded_modules", excluded_modules, "of snip_momentum, which is not available");
+  }
+};
+
+struct DsSparsePruning {
+  DsSparsePruningShared shared_parameters;
+  Setting<Json> different_groups;
+
+  template <class V>
+  void visit(V& v) {
+    v("shared_parameters", shared_parameters, "");
+    v("different_groups", different_groups,
+      "by name: {\"params\": {\"dense_ratio\": the part of the weights that stays}, \"modules\": [patterns that are "
+      "searched for in the names of layers]}");
+  }
+};
+
 struct DsCompressionTraining {
   DsWeightQuantization weight_quantization;
+  DsActivationQuantization activation_quantization;
+  DsSparsePruning sparse_pruning;
 
   template <class V>
   void visit(V& v) {
     v("weight_quantization", weight_quantization, "");
+    v("activation_quantization", activation_quantization, "");
+    v("sparse_pruning", sparse_pruning, "");
   }
 };
 
-/// One of weight_quantization.different_groups.
+/// One of different_groups.
+template <class Params>
+struct DsLayerGroup {
+  Params params;
+  Setting<std::vector<std::string>> modules;
+  Setting<Json> related_modules;
+
+  template <class V>
+  void visit(V& v) {
+    v("params", params, "");
+    v("modules", modules, "patterns that are searched for in the names of layers");
+    v("related_modules", related_modules, "pruning of rows and heads alone has them");
+  }
+};
+struct DsInputGroupParams {
+  Setting<int64_t> bits;
+
+  template <class V>
+  void visit(V& v) {
+    v("bits", bits, "4 or 8");
+  }
+};
+struct DsPrunedGroupParams {
+  Setting<double> dense_ratio;
+
+  template <class V>
+  void visit(V& v) {
+    v("dense_ratio", dense_ratio, "the part of the weights that stays");
+  }
+};
 struct DsWeightGroupParams {
   Setting<int64_t> start_bits, target_bits;
   Setting<int64_t> quantization_period{int64_t{1}};
@@ -85,17 +181,6 @@ struct DsWeightGroupParams {
     v("quantization_period", quantization_period, "steps until the first bit goes");
   }
 };
-struct DsWeightGroup {
-  DsWeightGroupParams params;
-  Setting<std::vector<std::string>> modules;
-  Setting<Json> related_modules;
-
-  template <class V>
-  void visit(V& v) {
-    v("params", params, "");
-    v("modules", modules, "patterns that are searched for in the names of layers");
-    v("related_modules", related_modules, "pruning alone has them");
-  }
-};
+using DsWeightGroup = DsLayerGroup<DsWeightGroupParams>;
 
 }  // namespace nought

@@ -191,8 +191,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"hybrid_engine.pin_parameters", "true", gated, kGated},
     {"hybrid_engine.tp_gather_partition_size", "8", gated, kGated},
     {"quantize_training.*", "{}", enabled, "training with quantized weights is not available"},
-    {"compression_training.activation_quantization.*", "{}", enabled, "compression is not available"},
-    {"compression_training.sparse_pruning.*", "{}", enabled, "compression is not available"},
     {"compression_training.row_pruning.*", "{}", enabled, "compression is not available"},
     {"compression_training.head_pruning.*", "{}", enabled, "compression is not available"},
     {"compression_training.channel_pruning.*", "{}", enabled, "compression is not available"},

@@ -386,6 +386,9 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
   resolve_zero(r);
   resolve_optimizer(r);
   resolve_weight_quantization(r);
+  resolve_qat(r);
+  resolve_activation_quantization(r);
+  resolve_sparse_pruning(r);
   check_adapter(r);
   resolve_quantization(r);
   resolve_unit_tiles(r);

@@ -104,6 +104,8 @@ void check_compression(Resolver& r) {
   const auto refuse_if = [&](bool is, std::string_view why) {
     require<ConfigError>(!is, "{} is not supported {}", what, why);
   };
+  refuse_if(sharding.sparse_pruning.has_value(),
+            "with compression_training.sparse_pruning, whose masks count for sums of gradients: remove one of them");
   const auto refuse = [&](std::initializer_list<Refusal> refusals) {
     if (const auto refused = first_refused(r.plan, refusals)) refuse_if(true, refused->what);
   };

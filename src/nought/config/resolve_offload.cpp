@@ -166,6 +166,7 @@ void resolve_gradient_tier(Resolver& r) {
                        "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", tier.place, tier.value);
   const std::string why_not =
       options.tier.pool != Pool::file ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
+      : r.plan.layout.sharding.sparse_pruning ? "gradients of pruned weights are taken away in memory"
       : options.ratio < 1   ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
       : options.delay_after ? "a delayed update has set those of the step before aside in memory"
       : r.plan.layout.replicas > 1 ? "replicas add theirs to them when a step ends"
@@ -198,6 +199,7 @@ std::string against_early_update(const Resolver& r) {
   if (refused) return std::string(refused->what);
   if (talks_to_ranks(method) && !std::holds_alternative<MuonOptions>(method))
     return "ranks talk to each other for updates of Lamb and of 1-bit optimizers";
+  if (layout.sharding.sparse_pruning) return "gradients of pruned weights are taken away when all are there";
   if (r.config.training.async_data_parallel.staleness.given) return "servers make updates";
   if (layout.on_gpu() && options.tier.pool == Pool::device)
     return "states are in the memory of the GPU, which is at work";

@@ -178,6 +178,14 @@ std::optional<Candidate<int64_t>> virtual_ranks(const Resolver& r);
 /// ConfigError unless all else keeps the bits.
 void resolve_virtual_ranks(Resolver& r);
 
+// resolve_smaller.cpp
+/// training.qat.
+void resolve_qat(Resolver& r);
+/// compression_training.activation_quantization.
+void resolve_activation_quantization(Resolver& r);
+/// compression_training.sparse_pruning.
+void resolve_sparse_pruning(Resolver& r);
+
 // resolve_weight_quantization.cpp
 /// compression_training.weight_quantization.
 void resolve_weight_quantization(Resolver& r);

@@ -24,6 +24,7 @@
 #include "nought/config/local_steps_config.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/parallelism_args.h"
+#include "nought/config/qat_args.h"
 #include "nought/config/quantization_args.h"
 #include "nought/config/run_plan.h"
 #include "nought/config/schedule_args.h"
@@ -193,6 +194,7 @@ struct TrainingConfig {
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
   QuantizedArgs codes;
+  QatArgs qat;
   ParallelismArgs parallelism_config;
   CommHookArgs ddp_comm_hook;
   DilocoArgs diloco;
@@ -297,6 +299,7 @@ struct TrainingConfig {
       "whether tokens beyond the capacity skip the expert; false = the capacity has no effect");
     v("ddp_comm_hook", ddp_comm_hook, "how gradients are summed over the ranks");
     codes.visit(v);
+    qat.visit(v);
     v("parallelism_config", parallelism_config, "");
     v("diloco", diloco, "");
     v("async_data_parallel", async_data_parallel, "");

@@ -18,7 +18,7 @@
 #include "nought/train/value_model.h"
 #include "nought/weights/foreign_states.h"
 #include "nought/weights/model_source.h"
-#include "nought/zero/rounded_weights.h"
+#include "nought/zero/working_weights.h"
 
 namespace nought {
 
@@ -304,6 +304,22 @@ void require_judges(const RunPlan& plan) {
       method, plan.alignment.ppo ? "alignment.reward_model, the folder of a classifier with one label, or " : "");
 }
 
+/// Which layers compute with fewer bits or fewer weights: lines for the user. ConfigError for layers that can not.
+std::vector<std::string> describe_compression(const Layout& layout, const Decoder& decoder) {
+  const ModelConfig& config = decoder.config();
+  require<ConfigError>(!layout.sharding.qat || config.weight_layout == WeightLayout::out_in,
+                       "training.qat: {} models are not quantized: their matrices are [in, out]", config.family);
+  std::vector<std::string> lines = describe_changed_weights(layout.sharding, decoder);
+  const auto& inputs = layout.fp8.inputs;
+  if (!inputs || layout.sharding.qat) return lines;
+  const std::vector<std::vector<std::string>> layers = decoder.products()->layers_by_group();
+  for (size_t i = 0; i < layers.size(); ++i)
+    lines.push_back(fmt::format("activation_quantization {}: {}: {} layers, {} to {}", inputs->groups[i].name,
+                                inputs->describe(inputs->groups[i]), layers[i].size(), layers[i].front(),
+                                layers[i].back()));
+  return lines;
+}
+
 }  // namespace
 
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
@@ -314,10 +330,9 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   RecomputeOptions tiles;
   tiles.unit_tiles = plan.layout.recompute.unit_tiles;
-  Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
+  Decoder decoder(inputs.config, tiles, plan.layout.fp8);  // refuses more than a matrix has
   apply(plan.layout.freezing, decoder);
-  if (const auto& quantization = plan.layout.sharding.weight_quantization)
-    inputs.compressed = describe_rounded_weights(*quantization, decoder);
+  inputs.compressed = describe_compression(plan.layout, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
   require_positions(plan, decoder);
   const auto tokenizer = tokenizer_of(plan.data);
