@@ -19,6 +19,7 @@
 #include "nought/checkpoint/export_record.h"
 #include "nought/checkpoint/receipt_check.h"
 #include "nought/io/sha256.h"
+#include "nought/plan/predict.h"
 #include "nought/train/run_receipt.h"
 
 namespace nought::receipt_test {
@@ -155,6 +156,20 @@ TEST(RunReceipt, a_resume_goes_on_with_the_chain_and_has_the_same_lines) {
   plan.output_dir = (folder / "elsewhere").string();
   test::run_plan(plan, {.mode = StartMode::resume});
   EXPECT_EQ(Receipt(plan.output_dir).lines().front().json.at("previous"), whole.lines()[1].hash);
+}
+
+NOUGHT_SIZE(medium);
+TEST(RunReceipt, a_plan_counts_the_memory_that_hashing_takes) {
+  for (const int ranks : {1, 2}) {
+    const TempFolder folder;
+    RunPlan plan = plan_with_receipt(folder, 2);
+    plan.layout.ranks = ranks, plan.layout.wire = Wire::threads;
+    const auto predicted = [&] { return predict(model_config_of(plan), layout_of(plan)).memory.peak_total; };
+    const int64_t with = predicted();
+    EXPECT_EQ(test::run_plan(plan, {.ranks = ranks}).memory.front().peak_total, with);
+    plan.receipt_every = 0;
+    EXPECT_LT(predicted(), with) << "else this holds nothing";
+  }
 }
 
 NOUGHT_SIZE(medium);

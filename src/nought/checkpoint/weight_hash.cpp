@@ -226,23 +226,12 @@ std::string hash_tensors(const std::map<std::string, int64_t>& tensors, DType dt
   return total.hex();
 }
 
-}  // namespace
-
-HashRoom::HashRoom(const Context& context, int ranks) {
-  Memory& memory = *context.memory;
-  read = Tensor::empty(memory, {kElements * size_of(DType::f32)}, DType::u8, Category::workspace, memory.host_pool());
-  if (ranks > 1) sum = context.empty({kElements}, DType::f32, Category::communication);
-}
-
-std::string hash_weights(ShardedModel& model, bool with_frozen) {
-  Communicator& ranks = model.mesh().world();
-  const Context& context = model.context();
-  model.settle();
-  const std::vector<OwnedPiece> pieces = owned_pieces(model, nullptr, with_frozen);
-  const std::map<std::string, OwnedTensor> own = own_tensors(pieces, model.mesh());
-  const std::map<std::string, KnownTensor> all = all_tensors(ranks, context, own);
+/// A line for each stretch that this rank hashes: its number among all, and its hash. Collective.
+std::string lines_of_stretches(const std::map<std::string, OwnedTensor>& own,
+                               const std::map<std::string, KnownTensor>& all, const Context& context,
+                               Communicator& ranks) {
   StretchHasher hasher(context, ranks);
-  std::string mine;  // a line for each stretch that this rank hashes: its number among all, and its hash
+  std::string mine;
   int64_t number = 0;
   for (const auto& [name, tensor] : all) {
     const auto there = own.find(name);
@@ -258,6 +247,25 @@ std::string hash_weights(ShardedModel& model, bool with_frozen) {
       if (!hash.empty()) mine += TotalHash::stretch_line(number, hash) + "\n";
     }
   }
+  return mine;
+}
+
+}  // namespace
+
+HashRoom::HashRoom(const Context& context, int ranks) {
+  Memory& memory = *context.memory;
+  read = Tensor::empty(memory, {kElements * size_of(DType::f32)}, DType::u8, Category::workspace, memory.host_pool());
+  if (ranks > 1) sum = context.empty({kElements}, DType::f32, Category::communication);
+}
+
+std::string hash_weights(ShardedModel& model, bool with_frozen) {
+  Communicator& ranks = model.mesh().world();
+  const Context& context = model.context();
+  model.settle();
+  const std::vector<OwnedPiece> pieces = owned_pieces(model, nullptr, with_frozen);
+  const std::map<std::string, OwnedTensor> own = own_tensors(pieces, model.mesh());
+  const std::map<std::string, KnownTensor> all = all_tensors(ranks, context, own);
+  const std::string mine = lines_of_stretches(own, all, context, ranks);
   std::set<std::string> stretches;  // in the order of their numbers
   for (const std::string& text : texts_of_ranks(ranks, context, mine))
     for (std::string& line : split(text, '\n'))
