@@ -144,19 +144,13 @@ TEST(Agreement, holds_with_frozen_parameters) {
       const char* family = std::array{"llama", "gpt2", "mixtral", "deepseek_v2"}[(i + stage) % 4];
       RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[i % 3];
       if (i % 6 == 5) recompute.checkpoints = 2, recompute.contiguous = true;
-      const Layout layout{.ranks = 2 + i % 2,
-                          .zero_stage = stage,
-                          .micro_batch = 2,
-                          .seq_length = 64,
-                          .accumulation = 1 + i % 2,
-                          .recompute = recompute,
-                          .freezing = freezing,
-                          .sharding = {.dtype = DType::bf16,
-                                       .gradient_dtype = DType::bf16,
-                                       .overlap = i % 5 < 3,
-                                       .reduce_bucket = i % 4 == 1 ? 300'000 : 0,
-                                       .gather_bucket = i % 4 == 1 ? 300'000 : 0},
-                          .wire = Wire::threads};
+      ShardingOptions sharding{.dtype = DType::bf16, .gradient_dtype = DType::bf16, .overlap = i % 5 < 3};
+      if (i % 4 == 1) sharding.reduce_bucket = sharding.gather_bucket = 300'000;
+      Layout layout;
+      layout.ranks = 2 + i % 2, layout.accumulation = 1 + i % 2;
+      layout.zero_stage = stage, layout.micro_batch = 2, layout.seq_length = 64;
+      layout.recompute = recompute, layout.freezing = freezing, layout.sharding = sharding;
+      layout.wire = Wire::threads;
       SCOPED_TRACE(fmt::format("{}, freeze {}, {}", family, freezing.freeze[0], layout.str()));
       const ModelConfig config = model_of(family);
       const Prediction predicted = predict(config, layout);
