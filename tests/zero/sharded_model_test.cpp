@@ -143,7 +143,7 @@ TEST(ShardedModel, counts_how_long_a_pass_waits_for_parameters_in_files) {
       model.before_forward(*units.units()[0]);
       const StateTimes times = model.times() - before;
       EXPECT_GE(times.on_way, 0.02);
-      EXPECT_GE(times.waited, 0.015);
+      EXPECT_GE(times.waited, 0.01) << "it begins a moment after the read does";
       EXPECT_EQ(model.optimizer().times().on_way, 0) << "its states are in memory";
       model.after_forward(*units.units()[0]);
       model.settle();
