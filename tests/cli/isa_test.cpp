@@ -105,7 +105,7 @@ TEST(AutomaticBf16, an_explicit_wish_without_units_is_honoured_with_both_rates) 
       "env NOUGHT_ISA=avx2 {} train {} --set training.bf16=true --set training.max_steps=1", kProgram, run));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("parameters in bf16"));
-  EXPECT_THAT(ended.out, ::testing::ContainsRegex("bf16 units.*: .* run at .*FLOP/s in bf16 and .*FLOP/s in fp32"));
+  EXPECT_THAT(ended.out, ::testing::ContainsRegex("bf16 units.*: .* ran at .*FLOP/s in bf16 and .*FLOP/s in fp32"));
 }
 
 }  // namespace

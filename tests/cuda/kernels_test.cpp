@@ -78,9 +78,11 @@ TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
     });
   });
   EXPECT_THAT(on_host, ::testing::ElementsAre("CustomUpdate", "DeltaRule", "DeltaRuleBackward", "EncodeHeads", "Gate",
-                                              "GateBackward", "ShortConv", "ShortConvBackward"))
-      << "what exceeds a limit, layers with a state, caches in codes, and code of the user alone run there "
-         "(docs/cuda.md)";
+                                              "GateBackward", "KeepMasked", "RoundRows", "RoundToGrid", "RowRanges",
+                                              "ShortConv", "ShortConvBackward"))
+      << "what exceeds a limit, layers with a state, caches in codes, what training for few bits rounds, and code of "
+         "the "
+         "user alone run there (docs/cuda.md)";
 }
 
 TEST(CudaKernels, enqueue_and_let_the_host_go_on) {

@@ -39,7 +39,7 @@ TEST(WeightRoundingAgreement, holds_of_training_for_few_bits_and_of_masks) {
     Layout layout{.ranks = 2, .zero_stage = stage, .micro_batch = 2, .seq_length = 64, .accumulation = 2};
     layout.wire = Wire::threads, layout.tensor_ranks = tensor_ranks;
     const Prediction plain = predict(model_of("llama"), layout);
-    layout.sharding.qat = Qat{.mode = QatMode::int8_int4, .group_size = 16, .start_step = 1};
+    layout.sharding.qat = Qat{.mode = QatMode::int8_int4, .group_size = 8, .start_step = 1};
     layout.sharding.sparse_pruning = SparsePruning{.schedule_offset = 1, .groups = {{"all", {"mlp"}, 0.5}}};
     layout.fp8.inputs = layout.sharding.qat->inputs();
     const Measurement measured = measure(model_of("llama"), layout);

@@ -51,11 +51,11 @@ std::vector<std::string> RunSteps::resume(Checkpoint& checkpoint) {
   if (!resume_worker(checkpoint, notes)) model_.load(checkpoint, info.step - own.skipped);
   if (info.pending) model_.load_pending_update(checkpoint, *info.pending);
   if (const std::string dropped = checkpoint.fill_rank_states(model_); !dropped.empty()) {
-    require<ConfigError>(
-        !model_.optimizer().needs_rank_local_tensors() && !model_.options().sparse_pruning,
-        "{}; this optimizer, or sparse_pruning, cannot go on without: resume on as many ranks, or start a new run from "
-        "the exported weights",
-        dropped);
+    const bool of_optimizer = model_.optimizer().needs_rank_local_tensors();
+    require<ConfigError>(!of_optimizer && !model_.options().sparse_pruning,
+                         "{}; {} cannot go on without: resume on as many ranks, or start a new run from the exported "
+                         "weights",
+                         dropped, of_optimizer ? "this optimizer" : "sparse_pruning");
     notes.push_back(dropped);
   }
   if (!model_.model().restore(own.model_state))
