@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/base64.h"
 #include "nought/base/error.h"
 #include "nought/base/utf8.h"
 #include "nought/tensor/dtype.h"
@@ -21,14 +22,8 @@ constexpr int64_t kDaySeconds = 86'400;
 constexpr size_t kMostDecimalBytes = 64;
 
 void append_base64(std::string& json, std::string_view bytes) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   json += '"';
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const std::string_view three = bytes.substr(i, 3);
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (k < three.size() ? static_cast<uint8_t>(three[k]) : 0u);
-    for (size_t k = 0; k < 4; ++k) json += k <= three.size() ? kLetters[bits >> (18 - 6 * k) & 63] : '=';
-  }
+  json += encode_base64(bytes);
   json += '"';
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "nought/base/base64.h"
 #include "nought/serve/answer.h"
 #include "nought/serve/generation_request.h"
 #include "nought/serve/json_fields.h"
@@ -104,20 +105,12 @@ std::vector<float> normalised(std::vector<float> values, int64_t dimensions) {
 }
 
 std::string base64_of(const std::vector<float>& values) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  uint32_t bits = 0;
-  int held = 0;
+  std::string bytes;
   for (const float value : values) {
     const auto word = std::bit_cast<uint32_t>(value);
-    for (int byte = 0; byte < 4; ++byte) {
-      bits = (bits << 8) | ((word >> (8 * byte)) & 0xFF);
-      for (held += 8; held >= 6; held -= 6) text += kDigits[(bits >> (held - 6)) & 63];
-    }
+    for (int byte = 0; byte < 4; ++byte) bytes += static_cast<char>(word >> (8 * byte) & 0xFF);
   }
-  if (held > 0) text += kDigits[(bits << (6 - held)) & 63];
-  while (text.size() % 4 != 0) text += '=';
-  return text;
+  return encode_base64(bytes);
 }
 
 std::vector<std::shared_ptr<RequestListener>> embedding_listeners(const EmbeddingRequest& request,

@@ -4,8 +4,8 @@
 
 #include <utf8proc.h>
 
+#include "nought/base/base64.h"
 #include "nought/base/error.h"
-#include "nought/text/base64.h"
 #include "nought/text/unicode.h"
 
 namespace nought {

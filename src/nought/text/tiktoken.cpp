@@ -1,9 +1,9 @@
 #include <array>
 #include <charconv>
 
+#include "nought/base/base64.h"
 #include "nought/base/error.h"
 #include "nought/io/files.h"
-#include "nought/text/base64.h"
 #include "nought/text/tokenizer_files.h"
 
 namespace nought {
