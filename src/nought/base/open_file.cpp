@@ -106,6 +106,23 @@ void remove_all_of(const std::filesystem::path& path) {
   if (error) throw std::filesystem::filesystem_error("cannot remove", path, error);
 }
 
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    const int reason = errno;
+    if (count < 0 && reason == EINTR) continue;
+    if (count <= 0) return count < 0 ? reason : EIO;
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return 0;
+}
+
+int flush_file(int descriptor) {
+  while (::fsync(descriptor) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
 bool is_named(int descriptor, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};

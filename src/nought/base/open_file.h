@@ -1,11 +1,12 @@
-// Opens and reads files as the system has them: a call that a signal interrupts is made again, and an error has the
-// system's reason. Also what an open file is, whatever has happened to its name since it was opened.
+// Opens, reads and writes files as the system has them: a call that a signal interrupts is made again, and an error has
+// the system's reason. Also what an open file is, whatever has happened to its name since it was opened.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -25,6 +26,11 @@ std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::
 
 /// Removes what is there, with all that is below it. std::filesystem::filesystem_error.
 void remove_all_of(const std::filesystem::path& path);
+
+/// Writes all bytes where the descriptor stands; 0, or the system's reason why it cannot.
+int write_all(int descriptor, std::string_view bytes);
+/// Flushes what was written to disk, by fsync(2); 0, or the system's reason why it cannot.
+int flush_file(int descriptor);
 
 /// Whether `path` names the file that is open. False if it was removed, moved or replaced.
 bool is_named(int descriptor, const std::filesystem::path& path);

@@ -25,15 +25,6 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody reads our stderr any more
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 void read_available(int fd, std::string& text) {
   std::array<char, 4096> bytes;
   for (;;) {

@@ -29,9 +29,6 @@ class FileDescriptor {
 /// The strings as execve() takes them; they point into `strings`.
 std::vector<char*> pointers(std::vector<std::string>& strings);
 
-/// Writes all bytes, unless nobody reads them any more.
-void write_all(int fd, std::string_view bytes);
-
 /// Appends what can be read now from a descriptor that does not block.
 void read_available(int fd, std::string& text);
 

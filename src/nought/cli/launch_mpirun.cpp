@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/base/process.h"
 #include "nought/base/text.h"
 #include "nought/cli/child_process.h"

@@ -14,6 +14,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
+#include "nought/base/open_file.h"
 #include "nought/base/text.h"
 #include "nought/base/timing.h"
 #include "nought/checkpoint/checkpoint_folders.h"

@@ -13,6 +13,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/host.h"
+#include "nought/base/open_file.h"
 #include "nought/base/process.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/stop_signals.h"
@@ -115,7 +116,7 @@ class Attendance {
     const ssize_t count = read(err_.read_end(), bytes.data(), bytes.size());
     if (count <= 0) return false;
     const std::string_view said(bytes.data(), static_cast<size_t>(count));
-    write_all(STDERR_FILENO, said);
+    write_all(STDERR_FILENO, said);  // unless nobody reads it any more
     errors_.feed(said);
     return true;
   }

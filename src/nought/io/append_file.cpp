@@ -46,21 +46,16 @@ void AppendFile::append(std::string_view bytes) {
     open(bytes_in(descriptor_, path_));
   }
   const off_t before = ::lseek(descriptor_, 0, SEEK_END);
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-    const int reason = errno;
-    if (count < 0 && reason == EINTR) continue;
-    if (count <= 0 && before >= 0 && ::ftruncate(descriptor_, before) != 0)
-      fail<IoError>("cannot write {}, which ends in a part of a line now: {}", path_.string(), std::strerror(reason));
-    require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
-    bytes.remove_prefix(static_cast<size_t>(count));
-  }
+  const int reason = write_all(descriptor_, bytes);
+  if (reason != 0 && before >= 0 && ::ftruncate(descriptor_, before) != 0)
+    fail<IoError>("cannot write {}, which ends in a part of a line now: {}", path_.string(), std::strerror(reason));
+  require<IoError>(reason == 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
 }
 
 void AppendFile::sync() const {
   require<IoError>(descriptor_ >= 0, "{}: flushed before it was opened", path_.string());
-  while (::fsync(descriptor_) != 0)
-    require<IoError>(errno == EINTR, "cannot flush {} to disk: {}", path_.string(), std::strerror(errno));
+  const int reason = flush_file(descriptor_);
+  require<IoError>(reason == 0, "cannot flush {} to disk: {}", path_.string(), std::strerror(reason));
 }
 
 }  // namespace nought

@@ -21,13 +21,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Flushes what was written to disk; 0, or the system's reason why it cannot.
-int flush(int descriptor) {
-  while (::fsync(descriptor) != 0)
-    if (errno != EINTR) return errno;
-  return 0;
-}
-
 /// A link stays a link: what it leads to is replaced.
 fs::path followed(fs::path path) {
   std::error_code error;
@@ -71,12 +64,7 @@ int open_stream(const fs::path& path) {
 void write_to_stream(const fs::path& path, std::string_view text) {
   const int descriptor = open_stream(path);
   require<IoError>(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
-  int reason = 0;
-  while (!text.empty() && reason == 0) {
-    const ssize_t count = ::write(descriptor, text.data(), text.size());
-    if (count >= 0) text.remove_prefix(static_cast<size_t>(count));
-    if (count < 0 && errno != EINTR) reason = errno;
-  }
+  const int reason = write_all(descriptor, text);
   ::close(descriptor);
   require<IoError>(reason == 0, "{}: cannot write: {}", path.string(), std::strerror(reason));
 }
@@ -86,7 +74,7 @@ void write_to_stream(const fs::path& path, std::string_view text) {
 void sync_folder(const fs::path& folder) {
   const int descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   // A folder that may be written but not read cannot be flushed by us.
-  const int failed = descriptor >= 0 ? flush(descriptor) : errno == EACCES ? 0 : errno;
+  const int failed = descriptor >= 0 ? flush_file(descriptor) : errno == EACCES ? 0 : errno;
   if (descriptor >= 0) ::close(descriptor);
   const bool flushes_no_folders = failed == EINVAL || failed == ENOSYS || failed == EOPNOTSUPP;  // its file system
   require<IoError>(failed == 0 || flushes_no_folders, "{}: cannot flush the names of its files to disk: {}",
@@ -135,7 +123,7 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 
 void AtomicFile::commit() {
   require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
-  if (const int failed = flush(descriptor_); failed != 0)
+  if (const int failed = flush_file(descriptor_); failed != 0)
     fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(failed));
   // Where a signal interrupts close(), the descriptor is gone all the same, and everything was flushed before.
   const bool closed = ::close(std::exchange(descriptor_, -1)) == 0 || errno == EINTR;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/open_file.h"
 #include "nought/io/byte_source.h"
 
 namespace nought {
@@ -40,12 +41,8 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-      require<IoError>(count >= 0 || errno == EINTR, "cannot write {}: {}: TMPDIR names another folder", name_,
-                       std::strerror(errno));
-      bytes.remove_prefix(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    }
+    const int reason = write_all(descriptor_, bytes);
+    require<IoError>(reason == 0, "cannot write {}: {}: TMPDIR names another folder", name_, std::strerror(reason));
   }
   const std::string& name() const { return name_; }
 

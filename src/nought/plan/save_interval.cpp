@@ -55,14 +55,11 @@ class ProbeFile {
   /// Until the drive has them.
   void write(int64_t bytes) const {
     const std::vector<char> block(kBlock, 'n');
-    while (bytes > 0) {
-      const ssize_t count = ::write(descriptor_, block.data(), static_cast<size_t>(std::min(bytes, kBlock)));
-      const int reason = errno;
-      if (count < 0 && reason == EINTR) continue;
-      require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
-      bytes -= count;
-    }
-    require<IoError>(::fsync(descriptor_) == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+    int reason = 0;
+    for (; bytes > 0 && reason == 0; bytes -= kBlock)
+      reason = write_all(descriptor_, {block.data(), static_cast<size_t>(std::min(bytes, kBlock))});
+    if (reason == 0) reason = flush_file(descriptor_);
+    require<IoError>(reason == 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
   }
 
  private:
