@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -286,11 +285,13 @@ std::string hash_weights(const Checkpoint& checkpoint, DType dtype) {
   });
 }
 
-std::string hash_weights(const StateSource& source, const Model& model, DType dtype) {
+std::string hash_weights(const StateSource& source, const Model& model, DType dtype,
+                         const std::function<bool(const Parameter&)>& counts) {
   std::map<std::string, int64_t> tensors;
   std::map<std::string, const Parameter*> parameters;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
+      if (counts && !counts(parameter)) continue;
       tensors[parameter.name] = parameter.placement.global.numel();
       parameters[parameter.name] = &parameter;
     }

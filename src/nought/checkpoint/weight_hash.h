@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "nought/checkpoint/checkpoint.h"
@@ -28,7 +29,8 @@ std::string hash_weights(ShardedModel& model, bool with_frozen);
 /// Hashes what a checkpoint holds: the hash is that of the model which was saved. dtype: values are rounded to it
 /// first. IoError for a block that is damaged.
 std::string hash_weights(const Checkpoint& checkpoint, DType dtype = DType::f32);
-/// And of the weights that a source has of a model.
-std::string hash_weights(const StateSource& source, const Model& model, DType dtype = DType::f32);
+/// And of the weights that a source has of a model. counts: whether a parameter is hashed; null: all are.
+std::string hash_weights(const StateSource& source, const Model& model, DType dtype = DType::f32,
+                         const std::function<bool(const Parameter&)>& counts = {});
 
 }  // namespace nought
