@@ -1,6 +1,9 @@
 // Speculative decoding: what is guessed, and that no guess changes what a request gets.
 #include "nought/infer/drafter.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
 #include <random>
 
 #include "support/golden.h"
@@ -179,6 +182,8 @@ TEST_P(SpeculationFamily, guesses_change_no_token) {
       EXPECT_GT(counts.guessed, counts.accepted);
       EXPECT_TRUE(looks_up || counts.accepted > 0);
       EXPECT_GE(counts.guessed, counts.drafts);
+      EXPECT_EQ(std::accumulate(counts.accepted_at.begin(), counts.accepted_at.end(), int64_t{0}), counts.accepted);
+      EXPECT_TRUE(std::ranges::is_sorted(counts.accepted_at, std::greater())) << "a wrong guess ends its draft";
       for (size_t i = 0; i < all.size(); ++i) {
         EXPECT_EQ(guessed[i]->tokens, plain[i]->tokens) << "request " << i << ", drafter " << right;
         EXPECT_EQ(guessed[i]->log_probabilities, plain[i]->log_probabilities);
@@ -232,6 +237,7 @@ TEST(Speculation, right_guesses_save_steps) {
   EXPECT_EQ(engine.counts().speculated.drafts, 3);
   EXPECT_EQ(engine.counts().speculated.guessed, 12);
   EXPECT_EQ(engine.counts().speculated.accepted, 12);
+  EXPECT_EQ(engine.counts().speculated.accepted_at, (std::vector<int64_t>{3, 3, 3, 3}));
 }
 
 TEST(Speculation, guesses_leave_half_of_a_step_to_prompts) {

@@ -28,9 +28,8 @@ class AdapterExport : public testing::Test {
  protected:
   AdapterExport() {
     folder.write("base/config.json", test::tiny_llama().to_hf_json(DType::f32).dump());
-    test::write_weights(folder / "base", test::tiny_llama(), [](int64_t i) {
-      return static_cast<float>(0.1 * normal_at(1, static_cast<uint64_t>(i)));
-    });
+    test::write_weights(folder / "base", test::tiny_llama(),
+                        [](int64_t i) { return static_cast<float>(0.1 * normal_at(1, static_cast<uint64_t>(i))); });
     plan = test::plan_on_lines(folder, 4, 5e-2);
     plan.model_config = {}, plan.model_dir = (folder / "base").string();
     plan.adapter = AdapterConfig{.r = 2, .alpha = 4, .targets = {.pattern = "all-linear"}};

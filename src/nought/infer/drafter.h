@@ -37,9 +37,10 @@ struct Speculation {
 
 /// What became of guesses so far.
 struct SpeculationCounts {
-  int64_t drafts = 0;    // how often tokens of a sequence were guessed
-  int64_t guessed = 0;   // tokens
-  int64_t accepted = 0;  // those of them that the model drew as well
+  int64_t drafts = 0;                     // how often tokens of a sequence were guessed
+  int64_t guessed = 0;                    // tokens
+  int64_t accepted = 0;                   // those of them that the model drew as well
+  std::vector<int64_t> accepted_at = {};  // how many of these were the first of their draft, the second and so on
 };
 
 /// Prompt lookup: guesses what followed the last tokens of the text where they stood before.

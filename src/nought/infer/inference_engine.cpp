@@ -342,6 +342,8 @@ std::optional<FinishReason> InferenceEngine::draw_guessed(Sequence& sequence, st
   speculated_.drafts += 1;
   speculated_.guessed += guessed;
   speculated_.accepted += accepted;
+  speculated_.accepted_at.resize(static_cast<size_t>(options_.speculation.tokens));
+  for (size_t i = 0; i < right; ++i) ++speculated_.accepted_at[i];
   sequence.guesses = std::min(accepted == guessed ? 2 * sequence.guesses : accepted + 1, options_.speculation.tokens);
   return reason;
 }

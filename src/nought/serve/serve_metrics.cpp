@@ -72,6 +72,11 @@ std::string ServeMetrics::page(const std::string& model, const InferenceEngine::
   add("spec_decode_num_drafts_total", "counter", counts.speculated.drafts);
   add("spec_decode_num_draft_tokens_total", "counter", counts.speculated.guessed);
   add("spec_decode_num_accepted_tokens_total", "counter", counts.speculated.accepted);
+  if (!counts.speculated.accepted_at.empty())
+    page += "# TYPE nought:spec_decode_num_accepted_tokens_per_pos_total counter\n";
+  for (size_t i = 0; i < counts.speculated.accepted_at.size(); ++i)
+    page += fmt::format("nought:spec_decode_num_accepted_tokens_per_pos_total{{{},position=\"{}\"}} {}\n", labels, i,
+                        counts.speculated.accepted_at[i]);
   add("prompt_tokens_total", "counter", prompt_tokens_);
   add("generation_tokens_total", "counter", new_tokens_);
   page += "# TYPE nought:request_success_total counter\n";
