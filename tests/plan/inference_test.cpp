@@ -1,12 +1,17 @@
 // What a plan of generation says is what the ledger counts.
 #include "nought/plan/inference.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "support/golden.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/communicator.h"
 #include "nought/infer/generate.h"
+#include "nought/infer/inference_engine.h"
+#include "nought/infer/model_drafter.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought::inference_test {
@@ -48,6 +53,44 @@ TEST_P(InferencePlans, say_what_the_ledger_counts) {
 INSTANTIATE_TEST_SUITE_P(Families, InferencePlans,
                          ::testing::Values("open/llama_gqa", "open/deepseek_v3", "open/qwen3_next", "quant/gptq4"),
                          test::name_of_folder<const char*>);
+
+TEST(InferencePlan, has_the_draft_that_guesses_as_the_ledger_does) {
+  const ModelSource source(test::golden_folder("open/llama")), guesses(test::golden_folder("open/gpt2"));
+  InferencePlan plan = plan_inference(source.config(), &source, source.dtype(), {.context = 40, .sequences = 2});
+  const InferencePlan alone = plan;
+  add_draft(plan, source.config(), guesses);
+  const Context context = Context::cpu();
+  const auto self = make_self_communicator();
+  Decoder decoder(source.config()), draft(guesses.config());
+  ShardedModel model(context, *self, decoder, {.dtype = source.dtype(), .training = false});
+  ShardedModel drafting(context, *self, draft, {.dtype = guesses.dtype(), .training = false});
+  model.load(source.weights());
+  drafting.load(guesses.weights());
+  const int64_t capacity = std::min<int64_t>(40, guesses.config().most_cached());
+  const auto drafter = std::make_shared<ModelDrafter>(draft, context, guesses.dtype(),
+                                                      CacheOptions{.capacity = capacity, .sequences = 2});
+  const InferenceEngine engine(decoder, context, source.dtype(),
+                               {.capacity = 40, .sequences = 2, .speculation = {drafter, 4}});
+  const MemoryLedger& ledger = context.memory->ledger();
+  EXPECT_EQ(ledger.current(Category::parameters), plan.weights + plan.draft->weights);
+  EXPECT_EQ(ledger.current(Category::kv_cache), plan.cache + plan.draft->cache);
+  EXPECT_GE(plan.total(), plan.weights + plan.cache + plan.draft->weights + plan.draft->cache + plan.draft->pass);
+  EXPECT_EQ(plan.sequences_in(plan.total()), 2);
+  EXPECT_LT(plan.sequences_in(plan.total() - 1), 2);
+  EXPECT_LT(alone.total(), plan.total());
+  EXPECT_THAT(to_text(plan, plan.total(), "a box"), AllOf(HasSubstr("\ndraft"), HasSubstr("fits a box")));
+  EXPECT_EQ(to_json(plan, plan.total()).at("draft").at("weights"), plan.draft->weights);
+}
+
+TEST(InferencePlan, of_a_draft_with_another_vocabulary_is_refused) {
+  const ModelSource source(test::golden_folder("open/llama")), other(test::golden_folder("open/llama_gqa"));
+  InferencePlan plan = plan_inference(source.config(), &source, source.dtype(), {.context = 24});
+  ModelConfig config = source.config();
+  config.vocab_size = other.config().vocab_size + 1;
+  EXPECT_THAT(
+      [&] { add_draft(plan, config, other); },
+      ThrowsMessage<ConfigError>(HasSubstr("--speculative " + other.folder().string() + ": its vocabulary has")));
+}
 
 TEST(InferencePlan, says_how_many_sequences_fit) {
   const ModelSource source(test::golden_folder("open/llama_gqa"));

@@ -52,10 +52,11 @@ struct PlanOptions {
   std::string svg, trace;
   std::optional<int64_t> context, sequences;  // generation is planned if one of these is given
   std::optional<DType> kv_dtype;
+  std::string draft;           // the folder of a model that guesses
   std::optional<double> mtbf;  // hours between failures
   std::string save_rate;       // bytes a second
 
-  bool of_inference() const { return context || sequences || kv_dtype; }
+  bool of_inference() const { return context || sequences || kv_dtype || !draft.empty(); }
 };
 
 RunConfig load(const PlanOptions& options) {
@@ -184,16 +185,20 @@ int print_layouts(const OnCluster& on, const PlanOptions& options) {
 }
 
 int run_inference(const PlanOptions& options) {
-  require<ConfigError>(!names_gpu(options.launch.device) && options.launch.ranks.value_or(1) == 1 && !options.gpu &&
-                           !options.cluster && !options.elastic && options.stage.empty() && options.svg.empty(),
-                       "--context, --sequences and --kv-dtype plan generation by one rank on a CPU: leave away what "
-                       "plans a step of training");
+  require<ConfigError>(
+      !names_gpu(options.launch.device) && options.launch.ranks.value_or(1) == 1 && !options.gpu && !options.cluster &&
+          !options.elastic && options.stage.empty() && options.svg.empty(),
+      "--context, --sequences, --kv-dtype and --speculative plan generation by one rank on a CPU: leave away what "
+      "plans a step of training");
   const RunPlan plan = with_model_folder(resolve(load(options), 1));
   InferenceSizes sizes{.kv_dtype = options.kv_dtype};
   if (options.sequences) sizes.sequences = *options.sequences;
   const auto plan_of = [&](const ModelConfig& config, const ModelSource* source, DType dtype) {
     sizes.context = options.context.value_or(std::min(sizes.context, config.most_cached()));
-    return plan_inference(config, source, dtype, sizes);
+    InferencePlan inference = plan_inference(config, source, dtype, sizes);
+    if (!options.draft.empty() && options.draft != "lookup")
+      add_draft(inference, config, ModelSource(find_model(options.draft)));
+    return inference;
   };
   InferencePlan inference;
   if (plan.model_dir.empty()) {
@@ -336,6 +341,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
        "nought plan run.json --ranks 4 --mtbf 24    (how often to save where a failure comes each 24 hours)",
        "nought plan run.json --ranks 4 --elastic    (which numbers of ranks make the same batch)",
        "nought plan model.gguf --context 8192 --sequences 4 --kv-dtype int8    (generation)",
+       "nought plan MODEL_DIR --context 8192 --speculative SMALL_MODEL_DIR    (generation, with a model that guesses)",
        "nought plan run.json --device cuda --gpu h100 --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
   command
@@ -381,6 +387,10 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   command->add_option("--sequences", options->sequences, "Likewise: S sequences that are computed together; default: 1")
       ->type_name("S");
   add_kv_dtype_option(*command, options->kv_dtype);
+  command
+      ->add_option("--speculative", options->draft,
+                   "Likewise: a smaller model guesses, as with serve --speculative; lookup takes nothing")
+      ->type_name("MODEL_DIR");
   command->add_flag("--json", options->json, "Print one JSON object");
   command
       ->add_option("--svg", options->svg,

@@ -17,13 +17,23 @@ struct InferenceSizes {
   std::optional<DType> kv_dtype = {};     // see Decoder::make_cache()
 };
 
+/// A smaller model that guesses tokens beside the one that draws them (--speculative).
+struct DraftPlan {
+  std::string folder;
+  std::vector<KeptFormat> kept = {};
+  int64_t weights = 0, cache = 0, pass = 0;  // bytes
+};
+
 struct InferencePlan {
   InferenceSizes sizes;
   DType dtype = DType::bf16;          // in which the model computes
   std::vector<KeptFormat> kept = {};  // weights that stay in codes
   int64_t weights = 0, cache = 0;     // bytes
-  int64_t peak = 0;                   // of all at one moment, with the values of a pass
+  int64_t peak = 0;                   // of all at one moment, with the values of a pass, without the draft
+  std::optional<DraftPlan> draft = {};
 
+  /// With the draft: one of the two models passes at a time.
+  int64_t total() const;
   /// How many sequences so many bytes have room for; 0 if not even one.
   int64_t sequences_in(int64_t bytes) const;
 };
@@ -32,6 +42,10 @@ struct InferencePlan {
 /// learned fewer positions than the context has tokens.
 InferencePlan plan_inference(const ModelConfig& config, const ModelSource* source, DType dtype,
                              const InferenceSizes& sizes);
+
+/// Plans for a draft beside it, whose cache is as large as its positions allow. ConfigError if it has another
+/// vocabulary than `config`.
+void add_draft(InferencePlan& plan, const ModelConfig& config, const ModelSource& draft);
 
 /// memory: the bytes that there are, as `what` calls them.
 std::string to_text(const InferencePlan& plan, int64_t memory, const std::string& what);
