@@ -56,6 +56,11 @@ void read_regex(std::span<const std::byte> bytes);
 /// A JSON schema: what is accepted writes a word.
 void read_json_schema(std::span<const std::byte> bytes);
 
+/// The body of a request, as each API of a server reads it: what is accepted asks for something that can be answered.
+void read_api_request(std::span<const std::byte> bytes);
+/// What comes to a server on loopback, and then ends: it answers in HTTP, or closes.
+void read_http_bytes(std::span<const std::byte> bytes);
+
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"gguf", read_gguf},
                                       {"weight_index", read_weight_index},
@@ -74,6 +79,8 @@ inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"documents", read_documents},
                                       {"gbnf", read_gbnf},
                                       {"regex", read_regex},
-                                      {"json_schema", read_json_schema}};
+                                      {"json_schema", read_json_schema},
+                                      {"api_request", read_api_request},
+                                      {"http_bytes", read_http_bytes}};
 
 }  // namespace nought::fuzz
