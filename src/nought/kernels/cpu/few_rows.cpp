@@ -54,33 +54,58 @@ struct Stretch {
   int64_t near, ahead, ahead_behind;  // while element p is read, p + ahead is fetched; from `near` on, p + ahead_behind
 };
 
-/// sums: [kRows, width] += factors of rows times two vectors of columns, whose rows are a multiple of the words of a
-/// vector long. The words are transposed in registers: nothing but B is read.
+/// sums += the factors of rows, x, times a square of words that begins at `from`. The words are transposed in
+/// registers: nothing but B is read.
 template <class Words, int kRows>
-HWY_INLINE void add_columns(const Stretch<typename Words::Element>& b, const float* factors, int64_t stride,
-                            float* sums, int64_t width) {
+HWY_INLINE void add_square(const typename Words::Element* from, int64_t ldb, int64_t ahead, const float* x,
+                           int64_t stride, FloatVector (&sums)[kRows]) {
+  constexpr int64_t kLanes = hn::MaxLanes(F32());
+  FloatVector words[kLanes];
+  load_square<Words>(from, ldb, ahead, words);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes; ++i)
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[r] = Words::add(sums[r], x + r * stride + i * Words::kFactors, words[i]);
+}
+
+/// to: [kRows, width] = the sums of the first chunk, or += them where `adds`; then those of the chunks behind it. They
+/// are factors of rows times two vectors of columns, whose rows are a multiple of the words of a vector long, as a
+/// chunk is.
+template <class Words, int kRows>
+HWY_INLINE void add_columns(const Stretch<typename Words::Element>& b, int64_t chunk, const float* factors,
+                            int64_t stride, float* to, int64_t width, bool adds) {
+  using Element = typename Words::Element;
   const F32 d;
   constexpr int64_t kLanes = hn::MaxLanes(F32()), kStep = kLanes * Words::kElements;
-  // Rows are often a power of two apart and share the sets of a cache: the second vector is that far behind the first.
-  const int64_t lag = std::min(8 * kStep, b.count);
-  FloatVector first[kRows], second[kRows];
+  // Rows are often a power of two apart and share the sets of a cache: the second vector is that far behind the first,
+  // and further than elements are fetched ahead.
+  const int64_t lag = std::min(ceil_div(512 / sizeof(Element), kStep) * kStep, b.count);
+  FloatVector sums[2][kRows];
+  int64_t ends[2] = {std::min(chunk, b.count), std::min(chunk, b.count)};  // of the chunks that are summed
+  const auto clear = [&](auto vector) HWY_ATTR {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-    first[r] = hn::LoadU(d, sums + r * width), second[r] = hn::LoadU(d, sums + r * width + kLanes);
-  const auto add = [&](int64_t vector, int64_t p, FloatVector* to) HWY_ATTR {
-    FloatVector words[kLanes];
-    load_square<Words>(b.data + vector * kLanes * b.stride + p, b.stride, p < b.near ? b.ahead : b.ahead_behind, words);
-    const float* x = factors + p / Words::kElements * Words::kFactors;
-    for (int64_t i = 0; i < kLanes; ++i)
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) to[r] = Words::add(to[r], x + r * stride + i * Words::kFactors, words[i]);
+    for (int r = 0; r < kRows; ++r) sums[vector][r] = hn::Zero(d);
   };
-  for (int64_t p = 0; p < lag; p += kStep) add(0, p, first);
-  for (int64_t p = lag; p < b.count; p += kStep) add(0, p, first), add(1, p - lag, second);
-  for (int64_t p = b.count - lag; p < b.count; p += kStep) add(1, p, second);
+  const auto add = [&](auto vector, int64_t p) HWY_ATTR {
+    constexpr int64_t kVector = decltype(vector)::value;
+    add_square<Words>(b.data + kVector * kLanes * b.stride + p, b.stride, p < b.near ? b.ahead : b.ahead_behind,
+                      factors + p / Words::kElements * Words::kFactors, stride, sums[kVector]);
+    const int64_t done = p + kStep;
+    if (done != ends[kVector]) return;
+    ends[kVector] = std::min(done + chunk, b.count);
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-    hn::StoreU(first[r], d, sums + r * width), hn::StoreU(second[r], d, sums + r * width + kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      float* at = to + r * width + kVector * kLanes;
+      hn::StoreU(adds || done > chunk ? hn::Add(hn::LoadU(d, at), sums[kVector][r]) : sums[kVector][r], d, at);
+    }
+    clear(vector);
+  };
+  constexpr std::integral_constant<int, 0> first;
+  constexpr std::integral_constant<int, 1> second;
+  clear(first), clear(second);
+  for (int64_t p = 0; p < lag; p += kStep) add(first, p);
+  for (int64_t p = lag; p < b.count; p += kStep) add(first, p), add(second, p - lag);
+  for (int64_t p = b.count - lag; p < b.count; p += kStep) add(second, p);
 }
 
 /// sums: [m, width] += factors of rows times kWords words of each column of B: [k, columns], `rows` of which are left.
@@ -109,6 +134,7 @@ class FewRows {
   using Element = typename Words::Element;
 
   static constexpr int64_t kAhead = 256 / sizeof(Element);  // how far elements are fetched before they are read
+  static constexpr int64_t kStep = hn::MaxLanes(F32()) * Words::kElements;  // elements of a vector along k
 
  public:
   FewRows(const Product& product, const float* factors, int64_t stride)
@@ -130,6 +156,25 @@ class FewRows {
 
  private:
   void multiply(Interval columns) const {
+    has_whole_columns(columns) ? multiply_whole(columns) : multiply_chunks(columns);
+    finish(columns);
+  }
+
+  /// Whether columns lie in memory as they are multiplied, in whole vectors along k.
+  bool has_whole_columns(Interval columns) const {
+    return product_.transpose_b && product_.codes == nullptr && product_.sizes.m <= kTileRows &&
+           columns.size() == width_ && product_.sizes.k % kStep == 0;
+  }
+  /// Along the whole of k at once: nothing ends and begins anew with a chunk but the sums.
+  void multiply_whole(Interval columns) const {
+    const auto [m, n, k] = product_.sizes;
+    const bool adds = adds_to_floats();
+    for (int64_t row = 0; adds && row < m; ++row)
+      std::copy_n(floats_of(row, columns), columns.size(), totals_ + row * width_);
+    const Element* b = static_cast<const Element*>(product_.b) + columns.begin * product_.ldb;
+    add_whole_columns(b, product_.ldb, {0, k}, chunk_, totals_, adds);
+  }
+  void multiply_chunks(Interval columns) const {
     const int64_t m = product_.sizes.m, k = product_.sizes.k;
     float* sums = sums_.template data<float>();
     for (int64_t begin = 0; begin < k; begin += chunk_) {
@@ -141,7 +186,6 @@ class FewRows {
       }
       gather(columns, chunk.begin == 0);
     }
-    finish(columns);
   }
 
   /// Adds the products of columns that are rows of blocks of GGUF. False: nothing was added, as the kernel does not
@@ -193,7 +237,10 @@ class FewRows {
     const Element* b = codes ? decoded_.template data<Element>()
                              : static_cast<const Element*>(product_.b) + columns.begin * ldb + chunk.begin;
     int64_t done = 0;
-    if (product_.sizes.m <= kTileRows && columns.size() == width_) done = add_whole_columns(b, ldb, chunk);
+    if (product_.sizes.m <= kTileRows && columns.size() == width_) {
+      done = chunk.size() / kStep * kStep;
+      add_whole_columns(b, ldb, {chunk.begin, chunk.begin + done}, done, sums_.template data<float>(), false);
+    }
     for (; done < chunk.size(); done += kPart) {
       const int64_t count = std::min(kPart, chunk.size() - done);
       for (int64_t j = 0; j < columns.size(); j += lanes())
@@ -202,23 +249,21 @@ class FewRows {
       add_panel(columns.size(), chunk.begin + done, count);
     }
   }
-  /// Adds the products of whole vectors along k, which need no panel. Returns the elements of a row that are done.
-  int64_t add_whole_columns(const Element* b, int64_t ldb, Interval chunk) const {
-    constexpr int64_t kStep = hn::MaxLanes(F32()) * Words::kElements;
-    const int64_t count = chunk.size() / kStep * kStep;
-    const float* factors = factors_ + chunk.begin / Words::kElements * Words::kFactors;
+  /// Products of whole vectors `along` k, which need no panel, by chunks: add_columns(). b: the element at along.begin.
+  void add_whole_columns(const Element* b, int64_t ldb, Interval along, int64_t chunk, float* to, bool adds) const {
+    if (along.size() == 0) return;
+    const float* factors = factors_ + along.begin / Words::kElements * Words::kFactors;
     with_count<kTileRows>(product_.sizes.m, [&](auto rows) HWY_ATTR {
       for (int64_t j = 0; j < width_; j += 2 * lanes()) {
         const Stretch<Element> stretch{.data = b + j * ldb,
                                        .stride = ldb,
-                                       .count = count,
-                                       .near = product_.sizes.k - chunk.begin - kAhead,
+                                       .count = along.size(),
+                                       .near = product_.sizes.k - along.begin - kAhead,
                                        .ahead = kAhead,
                                        .ahead_behind = kAhead - product_.sizes.k + 2 * lanes() * ldb};
-        add_columns<Words, decltype(rows)::value>(stretch, factors, stride_, sums_.template data<float>() + j, width_);
+        add_columns<Words, decltype(rows)::value>(stretch, chunk, factors, stride_, to + j, width_, adds);
       }
     });
-    return count;
   }
 
   /// The panel holds `count` elements of each column, from `begin` on.
@@ -231,7 +276,7 @@ class FewRows {
   /// totals: [m, columns] += the sums of a chunk; the first ones are added to an f32 C that accumulates.
   void gather(Interval columns, bool first) const {
     const F32 d;
-    const bool adds = product_.accumulate && product_.output == DType::f32;
+    const bool adds = adds_to_floats();
     for (int64_t row = 0; row < product_.sizes.m; ++row) {
       const float* sums = sums_.template data<float>() + row * width_;
       float* totals = totals_ + row * width_;
@@ -239,11 +284,17 @@ class FewRows {
         std::copy_n(sums, columns.size(), totals);
         continue;
       }
-      const float* before = first ? static_cast<const float*>(product_.c) + row * product_.ldc + columns.begin : totals;
+      const float* before = first ? floats_of(row, columns) : totals;
       sweep(d, 0, columns.size(), [=](int64_t j, auto access) HWY_ATTR {
         access.store(d, hn::Add(access.load(d, before + j), access.load(d, sums + j)), totals + j);
       });
     }
+  }
+
+  bool adds_to_floats() const { return product_.accumulate && product_.output == DType::f32; }
+  /// Columns of a row of an f32 C.
+  const float* floats_of(int64_t row, Interval columns) const {
+    return static_cast<const float*>(product_.c) + row * product_.ldc + columns.begin;
   }
 
   void finish(Interval columns) const {
