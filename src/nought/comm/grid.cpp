@@ -1,7 +1,6 @@
 #include "nought/comm/grid.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/ranges.h>
 
@@ -18,6 +17,11 @@ constexpr Axes kDenseOnly{Axis::tensor, Axis::context, Axis::shard};
 constexpr Axes kExpertOnly{Axis::expert_tensor, Axis::expert, Axis::expert_shard};
 
 constexpr size_t at(Axis axis) { return static_cast<size_t>(axis); }
+
+/// The axes of the grid on which these lie.
+constexpr const std::array<Axis, 5>& order_of(Axes axes) {
+  return axes.meets(kExpertOnly) ? kExpertOrder : kDenseOrder;
+}
 
 }  // namespace
 
@@ -127,7 +131,7 @@ int Grid::first_of_group(int rank, Axes axes) const {
           "a group cannot lie along an expert axis and one of tensor, context and shard: they number the same ranks");
   const Coordinates own = coordinates(rank);
   int first = 0, stride = 1;
-  for (const Axis axis : axes.meets(kExpertOnly) ? kExpertOrder : kDenseOrder) {
+  for (const Axis axis : order_of(axes)) {
     if (!axes.has(axis)) first += own[at(axis)] * stride;
     stride *= size(axis);
   }
@@ -135,18 +139,23 @@ int Grid::first_of_group(int rank, Axes axes) const {
 }
 
 std::vector<int> Grid::group(int rank, Axes axes) const {
-  const int first = first_of_group(rank, axes);
-  std::vector<int> ranks;
-  for (int peer = first; peer < ranks_; ++peer)
-    if (first_of_group(peer, axes) == first) ranks.push_back(peer);
+  std::vector<int> ranks{first_of_group(rank, axes)};
+  int stride = 1;
+  for (const Axis axis : order_of(axes)) {
+    const size_t before = axes.has(axis) ? ranks.size() : 0;
+    for (int place = 1; place < size(axis); ++place)
+      for (size_t i = 0; i < before; ++i) ranks.push_back(ranks[i] + place * stride);
+    stride *= size(axis);
+  }
   return ranks;
 }
 
 std::vector<std::vector<int>> Grid::groups(Axes axes) const {
-  std::map<int, std::vector<int>> by_first;
-  for (int rank = 0; rank < ranks_; ++rank) by_first[first_of_group(rank, axes)].push_back(rank);
+  Axes others;
+  for (const Axis axis : order_of(axes))
+    if (!axes.has(axis)) others.add(axis);
   std::vector<std::vector<int>> groups;
-  for (auto& [first, ranks] : by_first) groups.push_back(std::move(ranks));
+  for (const int first : group(0, others)) groups.push_back(group(first, axes));
   return groups;
 }
 
