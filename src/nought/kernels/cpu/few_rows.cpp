@@ -81,7 +81,8 @@ HWY_INLINE void add_columns(const Stretch<typename Words::Element>& b, int64_t c
   // and further than elements are fetched ahead.
   const int64_t lag = std::min(ceil_div(512 / sizeof(Element), kStep) * kStep, b.count);
   FloatVector sums[2][kRows];
-  int64_t ends[2] = {std::min(chunk, b.count), std::min(chunk, b.count)};  // of the chunks that are summed
+  // Each vector sums a chunk of its own, which ends here.
+  int64_t ends[2] = {std::min(chunk, b.count), std::min(chunk, b.count)};
   const auto clear = [&](auto vector) HWY_ATTR {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) sums[vector][r] = hn::Zero(d);
@@ -156,23 +157,21 @@ class FewRows {
 
  private:
   void multiply(Interval columns) const {
+    begin_totals(columns);
     has_whole_columns(columns) ? multiply_whole(columns) : multiply_chunks(columns);
     finish(columns);
   }
 
   /// Whether columns lie in memory as they are multiplied, in whole vectors along k.
   bool has_whole_columns(Interval columns) const {
-    return product_.transpose_b && product_.codes == nullptr && product_.sizes.m <= kTileRows &&
-           columns.size() == width_ && product_.sizes.k % kStep == 0;
+    return product_.transpose_b && product_.codes == nullptr && takes_squares(columns) && product_.sizes.k % kStep == 0;
   }
+  /// Whether words of these columns are transposed in registers.
+  bool takes_squares(Interval columns) const { return product_.sizes.m <= kTileRows && columns.size() == width_; }
   /// Along the whole of k at once: nothing ends and begins anew with a chunk but the sums.
   void multiply_whole(Interval columns) const {
-    const auto [m, n, k] = product_.sizes;
-    const bool adds = adds_to_floats();
-    for (int64_t row = 0; adds && row < m; ++row)
-      std::copy_n(floats_of(row, columns), columns.size(), totals_ + row * width_);
     const Element* b = static_cast<const Element*>(product_.b) + columns.begin * product_.ldb;
-    add_whole_columns(b, product_.ldb, {0, k}, chunk_, totals_, adds);
+    add_whole_columns(b, product_.ldb, {0, product_.sizes.k}, chunk_, totals_, adds_to_floats());
   }
   void multiply_chunks(Interval columns) const {
     const int64_t m = product_.sizes.m, k = product_.sizes.k;
@@ -237,7 +236,7 @@ class FewRows {
     const Element* b = codes ? decoded_.template data<Element>()
                              : static_cast<const Element*>(product_.b) + columns.begin * ldb + chunk.begin;
     int64_t done = 0;
-    if (product_.sizes.m <= kTileRows && columns.size() == width_) {
+    if (takes_squares(columns)) {
       done = chunk.size() / kStep * kStep;
       add_whole_columns(b, ldb, {chunk.begin, chunk.begin + done}, done, sums_.template data<float>(), false);
     }
@@ -251,7 +250,6 @@ class FewRows {
   }
   /// Products of whole vectors `along` k, which need no panel, by chunks: add_columns(). b: the element at along.begin.
   void add_whole_columns(const Element* b, int64_t ldb, Interval along, int64_t chunk, float* to, bool adds) const {
-    if (along.size() == 0) return;
     const float* factors = factors_ + along.begin / Words::kElements * Words::kFactors;
     with_count<kTileRows>(product_.sizes.m, [&](auto rows) HWY_ATTR {
       for (int64_t j = 0; j < width_; j += 2 * lanes()) {
@@ -273,28 +271,28 @@ class FewRows {
                      columns);
   }
 
-  /// totals: [m, columns] += the sums of a chunk; the first ones are added to an f32 C that accumulates.
+  /// An f32 C that accumulates is what chunks are added to, the first one too.
+  bool adds_to_floats() const { return product_.accumulate && product_.output == DType::f32; }
+  void begin_totals(Interval columns) const {
+    if (!adds_to_floats()) return;
+    const float* c = static_cast<const float*>(product_.c) + columns.begin;
+    for (int64_t row = 0; row < product_.sizes.m; ++row)
+      std::copy_n(c + row * product_.ldc, columns.size(), totals_ + row * width_);
+  }
+  /// totals: [m, columns] += the sums of a chunk, or = those of the first one where nothing is there.
   void gather(Interval columns, bool first) const {
     const F32 d;
-    const bool adds = adds_to_floats();
     for (int64_t row = 0; row < product_.sizes.m; ++row) {
       const float* sums = sums_.template data<float>() + row * width_;
       float* totals = totals_ + row * width_;
-      if (first && !adds) {
+      if (first && !adds_to_floats()) {
         std::copy_n(sums, columns.size(), totals);
         continue;
       }
-      const float* before = first ? floats_of(row, columns) : totals;
       sweep(d, 0, columns.size(), [=](int64_t j, auto access) HWY_ATTR {
-        access.store(d, hn::Add(access.load(d, before + j), access.load(d, sums + j)), totals + j);
+        access.store(d, hn::Add(access.load(d, totals + j), access.load(d, sums + j)), totals + j);
       });
     }
-  }
-
-  bool adds_to_floats() const { return product_.accumulate && product_.output == DType::f32; }
-  /// Columns of a row of an f32 C.
-  const float* floats_of(int64_t row, Interval columns) const {
-    return static_cast<const float*>(product_.c) + row * product_.ldc + columns.begin;
   }
 
   void finish(Interval columns) const {
